@@ -1,0 +1,2257 @@
+"""Knowledge graph embeddings with cardinality constraints.
+
+The paper: E. Munoz, P. Minervini, M. Nickles, *Embedding Cardinality Constraints in Neural Link Predictors*, SAC 2019,
+doi:10.1145/3297280.3297502. The file follows its order:
+
+1. Triples and vocabularies   2. Bounds                    3. Scoring functions (Table 2, Eq. 1)
+4. Losses (Eq. 2)             5. The regulariser (Eqs. 3-7, sampling)   6. Objective (Eq. 8) and optimisers
+7. Training (Algorithm 1)     8. Evaluation                9. Saved runs
+
+Letters: N entities, R relations, k dim, k' hidden units, n examples or triples, m corruptions of each positive triple,
+mu subjects and omega objects of a sample. h, r, t: head, relation, tail; d_x: the gradient with respect to x. Ids are
+int32 or int64, triples (n, 3) with columns head, relation, tail. What is written here in NumPy is the definition;
+`kernels.py` repeats parts of it, compiled, for speed.
+"""
+
+import codecs
+import collections
+import contextlib
+import copy
+import csv
+import gzip
+import hashlib
+import http.client
+import io
+import itertools
+import json
+import math
+import os
+import shutil
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+import typing
+import urllib.error
+import urllib.parse
+import urllib.request
+import zipfile
+import zlib
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+import kernels
+
+__version__ = "1.0.0"
+
+SPLITS = ("train", "valid", "test")
+PROJECT_DATA = Path(__file__).resolve().parent / "data"
+
+
+class CardkgeError(Exception):
+    """What the program found wrong: a one-line message that says what, where and what to do."""
+
+
+def replace_file(path, write):
+    """Write a file completely or not at all.
+
+    `write(file)` gets a binary file under a temporary name beside `path`, which is renamed to
+    `path` when all is on the disk. If that fails (the disk is full, say) CardkgeError is raised,
+    the temporary file is removed and an old file at `path` is untouched. A symbolic link is
+    followed; a device or a pipe (/dev/stdout) is written to directly. The mode is the umask's.
+    """
+    path = os.path.realpath(path)
+    try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            with open(path, "wb") as file:
+                write(file)
+            return
+        temporary = f"{path}.{os.urandom(4).hex()}.tmp"
+        try:
+            with open(temporary, "xb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:  # Ctrl-C too
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+    except OSError as error:
+        reason = error.strerror or error
+        raise CardkgeError(f"cannot write {path}: {reason}; an older file is unchanged") from error
+
+
+# ==================================================================================================
+# 1. Triples and vocabularies
+# ==================================================================================================
+
+BLOCK = 1 << 22  # bytes read at a time: the strings of one block are in memory, never the file's
+DOWNLOAD_TIMEOUT = 30.0  # seconds without an answer
+DOWNLOAD_LIMIT = 1 << 28  # bytes of a download, and of what an archive unpacks to
+_FETCH_ERRORS = (
+    *(OSError, http.client.HTTPException),  # the network and the disk
+    *(tarfile.TarError, EOFError, zlib.error, ValueError),  # a damaged archive
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A graph in three splits. N entities, R relations; the position of a name is its id.
+
+    entities, relations: names in order of first appearance over train, valid and test, line by
+        line, the head before the tail.
+    train, valid, test: (n, 3) int32, C-contiguous, columns head, relation, tail; no duplicates.
+    warnings: one line each, with counts: what a user should know of this data.
+    """
+
+    name: str
+    folder: Path
+    entities: list[str]
+    relations: list[str]
+    train: np.ndarray
+    valid: np.ndarray
+    test: np.ndarray
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def n_entities(self):
+        """N."""
+        return len(self.entities)
+
+    @property
+    def n_relations(self):
+        """R."""
+        return len(self.relations)
+
+    @property
+    def known(self):
+        """(n, 3) int32: train, valid and test, one after the other (a new array)."""
+        return np.concatenate([self.train, self.valid, self.test])
+
+
+def _read_blocks(path):
+    """Yield (line number, text of that line and of some after it) through a whole UTF-8 file.
+
+    Every line ends in LF: a byte order mark and the CR of a CRLF are dropped, a last LF added.
+    """
+    number = 1
+    try:
+        with (gzip.open if str(path).endswith(".gz") else open)(path, "rb") as file:
+            while block := file.read(BLOCK) + file.readline():
+                if number == 1:
+                    block = block.removeprefix(codecs.BOM_UTF8)
+                if not block.endswith(b"\n"):
+                    block += b"\n"
+                block = block.replace(b"\r\n", b"\n")
+                yield number, block.decode("utf-8")
+                number += block.count(b"\n")
+    except UnicodeDecodeError as error:
+        number += block.count(b"\n", 0, error.start)
+        found = f"byte 0x{block[error.start]:02x}, {error.reason}"
+        raise CardkgeError(f"{path}:{number}: not UTF-8 ({found}); convert the file") from None
+    except (OSError, EOFError, zlib.error) as error:  # EOFError, zlib: a damaged .gz
+        reason = getattr(error, "strerror", None) or error
+        raise CardkgeError(f"{path}: cannot be read: {reason}") from error
+
+
+def _without_blank_lines(path, number, text):
+    """The same text without blank lines; CardkgeError at a line that is not three names."""
+    lines = text[:-1].split("\n")
+    for at, line in enumerate(lines, number):
+        fields = line.split("\t")
+        if line.strip(" ") and (len(fields) != 3 or "" in fields):
+            found = "an empty name" if len(fields) == 3 else len(fields)
+            line = repr(line if len(line) <= 80 else line[:77] + "...")
+            raise CardkgeError(f"{path}:{at}: expected 3 names with tabs between, found {found}: {line}")
+    return "".join(line + "\n" for line in lines if line.strip(" "))
+
+
+def _read_triple_blocks(path, columns):
+    """Yield (heads, relations, tails), lists of names, a block of lines at a time.
+
+    No bytecode runs per triple: a block is checked by comparing the separators of all its lines
+    with tab, tab, LF; only a block with a blank or a faulty line is looked at line by line.
+    """
+    if sorted(str(columns)) != ["h", "r", "t"]:
+        raise CardkgeError(f"columns: found {columns!r}, expected an order of h, r, t such as hrt")
+    order = [columns.index(letter) for letter in "hrt"]
+    for number, text in _read_blocks(path):
+        codes = np.frombuffer(text.encode("utf-8"), np.uint8)
+        at = np.flatnonzero((codes == ord("\t")) | (codes == ord("\n")))
+        regular = (
+            at.size % 3 == 0
+            and (codes[at].reshape(-1, 3) == list(b"\t\t\n")).all()
+            and (np.diff(at, prepend=-1) > 1).all()  # no empty name
+        )
+        if not regular:
+            text = _without_blank_lines(path, number, text)
+        if text:
+            names = text[:-1].replace("\n", "\t").split("\t")
+            yield [names[column::3] for column in order]
+
+
+def read_triples(path, columns="hrt"):
+    """Read a triple file: UTF-8, one `head<TAB>relation<TAB>tail` a line, `.gz` or not.
+
+    columns: what the three columns are, a permutation of "hrt" (head, relation, tail).
+    Returns three lists of names, heads, relations and tails, of one length; names are verbatim
+    (anything but tab, LF, and CR at the end of a line). Blank lines, a byte order mark, CRLF and
+    a missing last newline are fine. Raises CardkgeError, naming file and line, for bytes that are
+    not UTF-8, a line with other than three fields, an empty name; and for an unreadable file.
+    """
+    triples = [], [], []
+    for block in _read_triple_blocks(path, columns):
+        for names, more in zip(triples, block, strict=True):
+            names.extend(more)
+    return triples
+
+
+def _read_split(path, columns, entities, relations):
+    """(n, 3) int32 ids; the vocabularies (name -> id, giving the next id to a new name) grow."""
+    blocks = []
+    for heads, names, tails in _read_triple_blocks(path, columns):
+        ends = [None] * (2 * len(heads))
+        ends[0::2], ends[1::2] = heads, tails
+        ids = np.empty((len(heads), 3), np.int32)
+        ids[:, ::2].flat = np.fromiter(map(entities.__getitem__, ends), np.int32, len(ends))
+        ids[:, 1] = np.fromiter(map(relations.__getitem__, names), np.int32, len(names))
+        blocks.append(ids)
+    if not blocks:
+        raise CardkgeError(f"{path}: no triples; train, valid and test need one at least")
+    return np.concatenate(blocks)
+
+
+def _split_file(folder, split):
+    names = [split + kind + zipped for kind in (".txt", ".tsv") for zipped in ("", ".gz")]
+    found = [name for name in names if os.path.isfile(folder / name)]
+    if len(found) != 1:
+        what = f"found {' and '.join(found)}, keep one" if found else f"no {' or '.join(names)}"
+        raise CardkgeError(f"{folder}: {what}; a data set is a folder with train, valid and test")
+    return folder / found[0]
+
+
+def _triple_keys(triples, n_entities, n_relations):
+    """(n,) int64: a number per triple, ordered by relation, head, tail. Checks the ids."""
+    triples = np.asarray(triples)
+    limits = np.array([n_entities, n_relations, n_entities])
+    if triples.ndim != 2 or triples.shape[1] != 3 or not np.issubdtype(triples.dtype, np.integer):
+        found = f"{triples.dtype} {triples.shape}"
+        raise CardkgeError(f"triples: found {found}, expected integers of shape (n, 3)")
+    if triples.size and ((triples.min(0) < 0) | (triples.max(0) >= limits)).any():
+        found = f"{triples.min(0).tolist()} to {triples.max(0).tolist()}"
+        raise CardkgeError(f"triples: ids from {found}, expected 0 to below {limits.tolist()}")
+    if int(n_entities) ** 2 * int(n_relations) >= 1 << 63:
+        found = f"{n_entities} entities and {n_relations} relations"
+        raise CardkgeError(f"triples: {found}; entities * entities * relations must be below 2**63")
+    keys = triples[:, 1].astype(np.int64)
+    for column in (0, 2):
+        keys *= n_entities
+        keys += triples[:, column]
+    return keys
+
+
+def load_dataset(data="families", columns="hrt", download=True):
+    """Load a data set by its name in the table (see dataset_table) or from a path to a folder.
+
+    A name wins over a folder of the same name (say ./NAME for that). If it is found nowhere it is
+    downloaded, unless download is false. The folder holds train, valid and test, `.txt` or `.tsv`,
+    optionally `.gz`, as read_triples reads them. Duplicates within a split are dropped, their first
+    occurrence stays; triples of valid and test that are in train too are kept; both are counted in
+    the warnings, as are entities and relations that train does not have.
+    Returns a Dataset; raises CardkgeError (see read_triples; a split missing, ambiguous or empty;
+    N * N * R of 2**63 or more).
+    """
+    data = os.fspath(data)
+    table = _table()
+    folder = locate_dataset(data) if data in table else Path(data)
+    if folder is None and not download:
+        raise CardkgeError(f"{data} is not on this machine; {_where_to_put(data)}")
+    folder = folder or fetch_dataset(data)
+    if not os.path.isdir(folder):
+        names = ", ".join(table)
+        raise CardkgeError(f"no data set {data!r}: neither a folder nor one of {names}")
+    paths = [_split_file(folder, split) for split in SPLITS]
+    entities = defaultdict(itertools.count().__next__)  # a new name gets the next id
+    relations = defaultdict(itertools.count().__next__)
+    ids = [_read_split(path, columns, entities, relations) for path in paths]
+    splits, warnings = _clean_splits(ids, len(entities), len(relations))
+    if len(relations) > len(entities):
+        warnings.append(
+            f"more relations ({len(relations)}) than entities ({len(entities)}): the columns, read"
+            f" as {columns}, look swapped; try --columns {'hrt' if columns == 'htr' else 'htr'}"
+        )
+    return Dataset(data, folder, list(entities), list(relations), *splits, tuple(warnings))
+
+
+def _clean_splits(splits, n_entities, n_relations):
+    """Returns the splits without duplicates, and what there is to warn of, counted."""
+    notes = defaultdict(list)
+    train_keys, clean = None, []
+    for split, triples in zip(SPLITS, splits, strict=True):
+        keys = _triple_keys(triples, n_entities, n_relations)
+        order = np.argsort(keys, kind="stable")  # of equal triples the first comes first
+        ordered = keys[order]
+        repeated = order[1:][ordered[1:] == ordered[:-1]]
+        if repeated.size:
+            notes["duplicates dropped"].append(f"{repeated.size} of {keys.size} {split} triples")
+            triples, keys = np.delete(triples, repeated, axis=0), np.delete(keys, repeated)
+        of_all = f"of {keys.size} {split} triples"
+        clean.append(triples)
+        if split == "train":
+            train_keys = ordered
+            continue
+        first, last = (np.searchsorted(train_keys, keys, side) for side in ("left", "right"))
+        if shared := np.count_nonzero(first < last):
+            notes["kept though in train too"].append(f"{shared} {of_all}")
+        for what, part in (("entities", slice(0, 3, 2)), ("relations", slice(1, 2))):
+            seen = np.zeros(max(n_entities, n_relations), bool)
+            seen[clean[0][:, part]] = True
+            unseen = ~seen[triples[:, part]]
+            if unseen.any():
+                names = np.unique(triples[:, part][unseen]).size
+                counts = f"{names} in {np.count_nonzero(unseen.any(axis=1))} {of_all}"
+                notes[f"{what} unseen in train"].append(counts)
+    return clean, [f"{what}: {', '.join(counts)}" for what, counts in notes.items()]
+
+
+def _table():
+    """data/datasets.json, name -> entry: files (name -> MD5), download (urls; SHA-256), sizes."""
+    path = PROJECT_DATA / "datasets.json"
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise CardkgeError(f"{path}: the table of data sets cannot be read: {error}") from error
+
+
+def _entry(name):
+    table = _table()
+    if name not in table:
+        raise CardkgeError(f"no data set named {name!r} in the table: it has {', '.join(table)}")
+    return table[name]
+
+
+def _user_cache():
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    elif sys.platform == "darwin":
+        base = "~/Library/Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "cardkge"
+
+
+def _data_folders():
+    """Where a name is looked for, in this order."""
+    own = [Path(part) for part in os.environ.get("CARDKGE_DATA", "").split(os.pathsep) if part]
+    return [*own, PROJECT_DATA, _user_cache()]
+
+
+def _where_to_put(name):
+    folders = " or ".join(str(folder / name) for folder in _data_folders())
+    return (
+        f"put its train.txt, valid.txt and test.txt into {folders} (folders are looked for in"
+        " $CARDKGE_DATA first), or use the embedded data set families"
+    )
+
+
+def dataset_table():
+    """The data sets known by name, a dict each.
+
+    Keys: name, folder (where it is found, or None), entities, relations, train, valid, test
+    (numbers, or None where the table does not give them), source (a line of text).
+    """
+    keys = ("entities", "relations", *SPLITS, "source")
+    return [
+        {"name": name, "folder": locate_dataset(name), **{key: entry.get(key) for key in keys}}
+        for name, entry in _table().items()
+    ]
+
+
+def locate_dataset(name):
+    """The folder of a data set of the table, or None; never downloads.
+
+    Looked for: NAME in each folder of $CARDKGE_DATA (os.pathsep between), in the project's data/,
+    in the user cache. Raises CardkgeError for a name that the table does not have.
+    """
+    _entry(name)
+    folders = (folder / name for folder in _data_folders())
+    return next((folder for folder in folders if os.path.isdir(folder)), None)
+
+
+def fetch_dataset(name, progress=None):
+    """Download a data set of the table into the user cache and return its folder there.
+
+    progress(done, total), if given, is called with bytes, total None if the server does not say.
+    The archive must have the SHA-256 of the table, where it has one, and each file its MD5;
+    nothing is kept otherwise, and what is kept appears at once, complete. Raises CardkgeError for
+    a name that the table does not have, no network, a download that is not what was expected.
+    """
+    entry = _entry(name)
+    folder = _user_cache() / name
+    if os.path.isdir(folder):
+        return folder
+    if not entry.get("download"):
+        raise CardkgeError(f"{name} has no public direct download; {_where_to_put(name)}")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as work:
+            ready = Path(work) / name
+            ready.mkdir()
+            for item in entry["download"]:
+                file = item["url"].rpartition("/")[2]
+                if file in entry["files"]:
+                    _download(item["url"], ready / file, progress)
+                    continue
+                archive = Path(work) / file
+                _download(item["url"], archive, progress)
+                if "sha256" in item:
+                    _check(archive, "sha256", item["sha256"])
+                _unpack(archive, ready, entry["files"])
+            for file, md5 in entry["files"].items():
+                _check(ready / file, "md5", md5)
+            try:
+                os.rename(ready, folder)
+            except OSError:
+                if not folder.is_dir():  # else it was fetched by someone else meanwhile
+                    raise
+    except (*_FETCH_ERRORS, CardkgeError) as error:
+        reason = error.reason if type(error) is urllib.error.URLError else error
+        reason = " ".join(str(reason).split())  # some have several lines
+        source, where = entry["download"][0]["url"], _where_to_put(name)
+        raise CardkgeError(f"cannot fetch {name} from {source}: {reason}; {where}") from error
+    return folder
+
+
+def _require_https(url):
+    """Plain HTTP can be changed on its way, so it is for this machine itself (a mirror, a test)."""
+    parts = urllib.parse.urlsplit(url)
+    local = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost")
+    if parts.scheme != "https" and not local:
+        raise CardkgeError(f"refused {url}: not an https address")
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirections as long as they stay with HTTPS."""
+
+    def redirect_request(self, request, response, code, message, headers, url):
+        _require_https(url)
+        return super().redirect_request(request, response, code, message, headers, url)
+
+
+def _download(url, path, progress):
+    """Stream a url to a new file; CardkgeError if it is too long or ends too early."""
+    _require_https(url)
+    request = urllib.request.Request(url, headers={"User-Agent": "cardkge"})
+    opener = urllib.request.build_opener(_Redirects)
+    with opener.open(request, timeout=DOWNLOAD_TIMEOUT) as response, open(path, "xb") as file:
+        length = response.headers.get("Content-Length", "")
+        total = int(length) if length.isdecimal() else None
+        done = 0
+        while block := response.read(1 << 16):
+            done += len(block)
+            if done > DOWNLOAD_LIMIT:
+                raise CardkgeError(f"longer than {DOWNLOAD_LIMIT} bytes")
+            file.write(block)
+            if progress:
+                progress(done, total)
+        if total is not None and done != total:  # http.client lets this pass
+            raise CardkgeError(f"it ended after {done} of {total} bytes; try again")
+
+
+def _unpack(archive, folder, files):
+    """Write the members named as one of files (base name -> MD5) into folder.
+
+    A member's path is used for nothing but its last part, and one that has no place in a data set
+    (a link, a device, a path that leaves its folder) makes the archive suspect as a whole. Of
+    several members with one base name the one with the right MD5 stays.
+    """
+    total = 0
+    with tarfile.open(archive, "r:gz") as members:
+        for member in members:
+            path = PurePosixPath(member.name.replace("\\", "/"))
+            safe = (member.isreg() or member.isdir()) and not path.is_absolute()
+            if not safe or ".." in path.parts:
+                raise CardkgeError(
+                    f"refused the archive: its member {member.name!r} is a link, a device or has"
+                    " a path that leaves the archive's folder"
+                )
+            total += member.size
+            if total > DOWNLOAD_LIMIT:
+                raise CardkgeError(f"the archive unpacks to more than {DOWNLOAD_LIMIT} bytes")
+            target = folder / path.name
+            if not member.isreg() or path.name not in files:
+                continue
+            if not target.exists() or _digest(target, "md5") != files[path.name]:
+                with members.extractfile(member) as source, open(target, "wb") as file:
+                    shutil.copyfileobj(source, file)
+
+
+def _digest(path, algorithm):
+    digest = hashlib.new(algorithm, usedforsecurity=False)
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _check(path, algorithm, expected):
+    found = _digest(path, algorithm) if path.exists() else "no such file"
+    if found != expected:
+        raise CardkgeError(f"wrong {algorithm} of {path.name}: expected {expected}, found {found}")
+
+
+# ==================================================================================================
+# 2. Bounds (paper, Relation Cardinalities)
+# ==================================================================================================
+
+
+def mine_bounds(triples, n_entities, n_relations, population="subjects"):
+    """Cardinality bounds of each relation as the triples show them.
+
+    With count(r, h) the number of distinct tails of subject h under relation r, upper is the
+    maximum over h of count(r, h) and lower the minimum over the population: "subjects", every
+    entity that is a head of any triple; "relation", the heads of r; "entities", all.
+    triples: (n, 3) integers, head, relation, tail; duplicates do not matter.
+    Returns (R, 2) float64, columns lower and upper; (0, inf) for a relation without a triple.
+    Raises CardkgeError for ids out of range or another population.
+    """
+    if population not in ("subjects", "relation", "entities"):
+        raise CardkgeError(f"population: found {population!r}, expected subjects, relation or entities")
+    keys = _triple_keys(triples, n_entities, n_relations)
+    keys.sort()
+    keys = keys[np.diff(keys, prepend=-1) > 0]  # distinct, by relation and head
+    bounds = np.tile([0.0, np.inf], (n_relations, 1))
+    if keys.size:
+        pairs, counts = np.unique(keys // n_entities, return_counts=True)  # r * N + h
+        mined, first, heads = np.unique(pairs // n_entities, return_index=True, return_counts=True)
+        subjects = np.count_nonzero(np.bincount(pairs % n_entities))
+        size = {"subjects": subjects, "relation": heads, "entities": n_entities}[population]
+        # An entity of the population that is no head of r has count 0.
+        bounds[mined, 0] = np.where(heads == size, np.minimum.reduceat(counts, first), 0)
+        bounds[mined, 1] = np.maximum.reduceat(counts, first)
+    return bounds
+
+
+def is_bounded(bounds):
+    """(R,) bool: the relations whose bounds (R, 2) are other than (0, inf)."""
+    bounds = np.asarray(bounds)
+    return (bounds[:, 0] != 0) | (bounds[:, 1] != np.inf)
+
+
+def read_bounds(path, relations):
+    """Read a bounds file: `relation<TAB>lower<TAB>upper` a line, `inf` for no upper bound.
+
+    relations: the R names of the graph. Returns (R, 2) float64, columns lower and upper, finite
+    0 <= lower <= upper; (0, inf) for a relation that the file leaves out. Blank lines are fine.
+    Raises CardkgeError, naming file and line, for anything else: an unknown relation, one given
+    twice, other than three fields, not a number, NaN, negative, lower above upper or infinite.
+    """
+    ids = {name: r for r, name in enumerate(relations)}
+    bounds = np.full((len(relations), 2), np.nan)  # NaN: not given yet
+    for number, text in _read_blocks(path):
+        for at, line in enumerate(text[:-1].split("\n"), number):
+            if line.strip(" "):
+                fault = _enter_bounds(line.split("\t"), ids, bounds)
+                if fault:
+                    raise CardkgeError(f"{path}:{at}: {fault}")
+    return np.where(np.isnan(bounds), [0.0, np.inf], bounds)
+
+
+def _enter_bounds(fields, ids, bounds):
+    """Enter the fields of a line; returns what is wrong with them, or None."""
+    if len(fields) != 3:
+        return f"expected relation, lower, upper with tabs between, found {len(fields)} fields"
+    name, *numbers = fields
+    if name not in ids:
+        return f"unknown relation {name!r}; expected one of the data set's {len(ids)}"
+    if not np.isnan(bounds[ids[name], 0]):
+        return f"relation {name!r} for the second time; keep one of the lines"
+    found = " and ".join(map(repr, numbers))
+    try:
+        lower, upper = map(float, numbers)
+    except ValueError:
+        return f"expected two numbers, found {found}"
+    if not 0 <= lower <= upper or lower == np.inf:  # NaN fails every comparison
+        return f"expected 0 <= lower <= upper, lower finite, found {found}"
+    bounds[ids[name]] = lower, upper
+    return None
+
+
+def write_bounds(path, bounds, relations):
+    """Write (R, 2) bounds of the R named relations as read_bounds reads them, every relation."""
+    rows = np.asarray(bounds, np.float64).tolist()
+    text = "".join(
+        "\t".join([name, *(repr(number).removesuffix(".0") for number in row)]) + "\n"
+        for name, row in zip(relations, rows, strict=True)
+    )
+    # A name that begins with U+FEFF would be taken for a byte order mark: write one before it.
+    encoding = "utf-8-sig" if text.startswith("\ufeff") else "utf-8"
+    replace_file(path, lambda file: file.write(text.encode(encoding)))
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# 3. Scoring functions (paper, Table 2)
+# ------------------------------------------------------------------------------------------------------------------
+
+
+def glorot(rng, shape, fan_in, fan_out, dtype):
+    """Uniform on +-sqrt(6 / (fan_in + fan_out)) (Glorot & Bengio 2010, Eq. 16), drawn in float64."""
+    limit = np.sqrt(6.0 / (fan_in + fan_out))
+    return rng.uniform(-limit, limit, shape).astype(dtype)
+
+
+def checked_ids(ids, count, what):
+    """`ids` as a flat integer array; CardkgeError where it is not, or where an id is outside 0..count - 1."""
+    ids = np.asarray(ids)
+    if ids.size == 0:
+        ids = ids.astype(np.int32)
+    if ids.dtype.kind not in "iu" or ids.ndim != 1:
+        raise CardkgeError(f"{what} ids must be a flat array of integers, found shape {ids.shape}, dtype {ids.dtype}")
+    if ids.size and (ids.min() < 0 or ids.max() >= count):
+        bad = ids.min() if ids.min() < 0 else ids.max()
+        raise CardkgeError(f"{what} id {bad} is out of range: ids are 0..{count - 1}")
+    return ids
+
+
+class Model:
+    """What the three scoring functions share: `params` (a dict of plain arrays), sizes, checks, and scoring by id.
+
+    n_entities N, n_relations R, dim k; `seed` an int, or a numpy Generator; dtype float32 or float64. Ids are (n,) arrays
+    of int32 or int64; an id out of range, or arrays of unequal length, raise CardkgeError before anything is computed.
+
+    A subclass gives, on *rows* (arrays whose last axis is the row), each with its backward pass:
+    encode        embedding rows to the rows that are scored (the identity, but for ER-MLP);
+    phi           the score of aligned rows h, r, t: (..., w) three times -> (...);
+    query_tails, query_heads, match   match(query_tails(h, r), t) scores every h, with its r, with every t;
+                  match(query_heads(r, t), h) every t, with its r, with every h: (n, w), (m, w) -> (n, m).
+    """
+
+    row_length = 1  # reals in an embedding row, as a multiple of k
+
+    def __init__(self, n_entities, n_relations, dim=200, seed=0, dtype="float32"):
+        for what, value in (("n_entities", n_entities), ("n_relations", n_relations), ("dim", dim)):
+            if value < 1:
+                raise CardkgeError(f"{what} must be at least 1, found {value}")
+        if dtype not in ("float32", "float64", np.float32, np.float64):
+            raise CardkgeError(f"dtype must be float32 or float64, found {dtype}")
+        self.n_entities, self.n_relations, self.dim = int(n_entities), int(n_relations), int(dim)
+        self.dtype = np.dtype(dtype)
+        rng = np.random.default_rng(seed)
+        width = self.row_length * self.dim
+        self.params = {
+            "entity": glorot(rng, (self.n_entities, width), width, width, self.dtype),
+            "relation": glorot(rng, (self.n_relations, width), width, width, self.dtype),
+        }
+        self._init_layers(rng)
+
+    def _init_layers(self, rng):
+        pass
+
+    @property
+    def output(self):
+        """ER-MLP's w (k',); for the others an empty array."""
+        return self.params.get("output", np.empty(0, self.dtype))
+
+    def rows(self, heads=None, relations=None, tails=None):
+        """The embedding rows of the ids that are given, in the order h, r, t."""
+        found = []
+        for ids, table, what in (
+            (heads, "entity", "head"),
+            (relations, "relation", "relation"),
+            (tails, "entity", "tail"),
+        ):
+            if ids is not None:
+                ids = checked_ids(ids, len(self.params[table]), what)
+                if found and len(ids) != len(found[0]):
+                    raise CardkgeError(f"ids must be as many: {len(ids)} {what} ids beside {len(found[0])} others")
+                found.append(self.params[table][ids])
+        return found
+
+    def score(self, heads, relations, tails):
+        """phi(h, r, t) of n triples: ids (n,) three times -> (n,)."""
+        return self.phi(*self.encode(*self.rows(heads, relations, tails)))
+
+    def score_tails(self, heads, relations):
+        """phi(h, r, t) for every entity t: ids (n,) twice -> (n, N)."""
+        h, r, t = self.encode(*self.rows(heads, relations), self.params["entity"])
+        return self.match(self.query_tails(h, r), t)
+
+    def score_heads(self, relations, tails):
+        """phi(h, r, t) for every entity h: ids (n,) twice -> (n, N)."""
+        h, r, t = self.encode(self.params["entity"], *self.rows(None, relations, tails))
+        return self.match(self.query_heads(r, t), h)
+
+    def gradients(self, heads, relations, tails, upstream):
+        """d sum(upstream * score) / d params: ids (n,) three times, upstream (n,) -> dict of dense arrays like params."""
+        rows = self.rows(heads, relations, tails)
+        upstream = np.asarray(upstream, self.dtype)
+        if upstream.shape != (len(rows[0]),):
+            raise CardkgeError(f"upstream must have shape {(len(rows[0]),)}, found {upstream.shape}")
+        gradients = self.zero_gradients()
+        d_rows = self.d_phi(*self.encode(*rows), upstream, gradients)
+        d_h, d_r, d_t = self.d_encode(*rows, *d_rows, gradients)
+        for name, ids, d in (
+            ("entity", heads, d_h),
+            ("relation", relations, d_r),
+            ("entity", tails, d_t),
+        ):
+            np.add.at(gradients[name], np.asarray(ids, np.intp), d)  # repeated ids are summed
+        return gradients
+
+    def zero_gradients(self):
+        """A dict of zeros like params."""
+        return {name: np.zeros_like(array) for name, array in self.params.items()}
+
+    def encode(self, h, r, t):
+        return h, r, t
+
+    def d_encode(self, h, r, t, d_h, d_r, d_t, gradients):
+        return d_h, d_r, d_t
+
+    # DistMult and ComplEx are linear in each row, phi(h, r, t) = query_tails(h, r) . t, so the scores of n heads with m
+    # tails are one matrix product; and sum_t u_t phi(h, r, t) = phi(h, r, sum_t u_t t), which gives its backward pass.
+
+    def match(self, query, rows):
+        return query @ np.swapaxes(rows, -1, -2)
+
+    def d_pairs(self, h, r, t, upstream, gradients):
+        """Backward pass of match(query_tails(h, r), t) for upstream (..., n, m) and one r (..., 1, w)."""
+        d_h, d_r, _ = self.d_phi(h, r, upstream @ t, np.ones(h.shape[:-1], self.dtype), gradients)
+        d_t = np.swapaxes(upstream, -1, -2) @ self.query_tails(h, r)
+        return d_h, d_r.sum(-2, keepdims=True), d_t
+
+
+class DistMult(Model):
+    """phi = <h, r, t> = sum_i h_i r_i t_i (Yang et al. 2015). params: entity (N, k), relation (R, k)."""
+
+    name, kind = "distmult", kernels.DISTMULT
+
+    def phi(self, h, r, t):
+        return (h * r * t).sum(-1)
+
+    def d_phi(self, h, r, t, upstream, gradients):
+        u = upstream[..., None]
+        return u * r * t, u * h * t, u * h * r
+
+    def query_tails(self, h, r):
+        return h * r
+
+    def query_heads(self, r, t):
+        return r * t
+
+
+class ComplEx(Model):
+    """phi = Re(sum_i h_i r_i conj(t_i)) (Trouillon et al. 2016). params: entity (N, 2k), relation (R, 2k): the first k
+    columns are the real parts, the last k the imaginary ones."""
+
+    name, kind, row_length = "complex", kernels.COMPLEX, 2
+
+    def phi(self, h, r, t):
+        return (self.query_tails(h, r) * t).sum(-1)
+
+    def d_phi(self, h, r, t, upstream, gradients):
+        u = upstream[..., None]
+        d_h = u * self.query_heads(r, t)
+        d_r = u * self.query_heads(h, t)  # h and r enter alike
+        return d_h, d_r, u * self.query_tails(h, r)
+
+    def query_tails(self, h, r):
+        """h r as [real, imaginary]: phi = Re(h r) . Re(t) + Im(h r) . Im(t)."""
+        (a, b), (c, d) = np.split(h, 2, -1), np.split(r, 2, -1)
+        return np.concatenate((a * c - b * d, a * d + b * c), -1)
+
+    def query_heads(self, r, t):
+        """conj(r) t as [real, imaginary]: phi = Re(conj(r) t) . Re(h) + Im(conj(r) t) . Im(h)."""
+        (c, d), (e, f) = np.split(r, 2, -1), np.split(t, 2, -1)
+        return np.concatenate((c * e + d * f, c * f - d * e), -1)
+
+
+class ERMLP(Model):
+    """phi = w . tanh(W' [h; t; r]), in this order, no bias (Dong et al. 2014). params: entity (N, k), relation (R, k),
+    hidden W (3k, k'), output w (k',).
+
+    W' [h; t; r] = W_h' h + W_t' t + W_r' r with W_h, W_t, W_r the three blocks of k rows of W: `encode` computes these
+    hidden rows, once for each row, and phi is w . tanh of their sum.
+    """
+
+    name, kind = "ermlp", kernels.ERMLP
+
+    def __init__(self, n_entities, n_relations, dim=100, hidden=100, seed=0, dtype="float32"):
+        if hidden < 1:
+            raise CardkgeError(f"hidden must be at least 1, found {hidden}")
+        self.hidden = int(hidden)
+        super().__init__(n_entities, n_relations, dim, seed, dtype)
+
+    def _init_layers(self, rng):
+        k, units = self.dim, self.hidden
+        self.params["hidden"] = glorot(rng, (3 * k, units), 3 * k, units, self.dtype)
+        self.params["output"] = glorot(rng, units, units, 1, self.dtype)
+
+    def encode(self, h, r, t):
+        w_h, w_t, w_r = np.split(self.params["hidden"], 3)
+        return h @ w_h, r @ w_r, t @ w_t
+
+    def d_encode(self, h, r, t, d_h, d_r, d_t, gradients):
+        w_h, w_t, w_r = np.split(self.params["hidden"], 3)
+        gradients["hidden"] += np.concatenate((h.T @ d_h, t.T @ d_t, r.T @ d_r))
+        return d_h @ w_h.T, d_r @ w_r.T, d_t @ w_t.T
+
+    def phi(self, h, r, t):
+        return np.tanh(h + r + t) @ self.params["output"]
+
+    def d_phi(self, h, r, t, upstream, gradients):
+        z = np.tanh(h + r + t)
+        gradients["output"] += np.tensordot(upstream, z, upstream.ndim)
+        d = upstream[..., None] * self.params["output"] * (1 - z * z)
+        return d, d, d
+
+    def query_tails(self, h, r):
+        return h + r
+
+    def query_heads(self, r, t):
+        return r + t
+
+    def match(self, query, rows):
+        w = self.params["output"]  # one query at a time: (m, k') numbers at once, not (n, m, k')
+        return np.array([np.tanh(q + rows) @ w for q in query], self.dtype).reshape(len(query), len(rows))
+
+    def d_pairs(self, h, r, t, upstream, gradients):
+        d_h, d_t = np.empty_like(h), np.zeros_like(t)
+        for i in range(len(h)):
+            d, _, _ = self.d_phi(h[i], r[0], t, upstream[i], gradients)
+            d_h[i] = d.sum(0)
+            d_t += d
+        return d_h, d_h.sum(0, keepdims=True), d_t
+
+
+MODELS = {model.name: model for model in (DistMult, ComplEx, ERMLP)}
+
+
+def probability(scores):
+    """Eq. 1: p = sigma(score) = 1 / (1 + exp(-score)), of any shape and float dtype, without overflow."""
+    e = np.exp(-np.abs(scores))
+    return np.where(scores >= 0, 1, e) / (1 + e)
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# 4. Losses (paper, Eq. 2 and the logistic loss below it)
+# ------------------------------------------------------------------------------------------------------------------
+
+
+def logistic_loss(scores, labels):
+    """sum log(1 + exp(-y score)). scores of any shape, labels y of the same shape in {-1, +1}.
+
+    Returns (value, d value / d scores). No overflow for any finite score. CardkgeError for another label.
+    """
+    scores, labels = np.asarray(scores), np.asarray(labels)
+    if scores.shape != labels.shape or not np.isin(labels, (-1, 1)).all():
+        raise CardkgeError("labels must be -1 or +1, one for each score")
+    x = labels.astype(scores.dtype) * scores
+    value = (np.log1p(np.exp(-np.abs(x))) + np.maximum(-x, 0)).sum(dtype=np.float64)
+    return float(value), -labels.astype(scores.dtype) * probability(-x)
+
+
+def hinge_loss(positive, negative, margin):
+    """Eq. 2: sum [margin + sigma(negative) - sigma(positive)]_+ over each positive (n,) with its own negatives (n, m).
+
+    Returns (value, d value / d positive (n,), d value / d negative (n, m)); the subgradient at the kink is 0.
+    """
+    positive, negative = np.asarray(positive), np.asarray(negative)
+    if negative.ndim != 2 or positive.shape != negative.shape[:1]:
+        raise CardkgeError(f"positive (n,) and negative (n, m) scores do not fit: {positive.shape}, {negative.shape}")
+    p, q = probability(positive)[:, None], probability(negative)
+    excess = margin + q - p
+    active = excess > 0
+    value = np.where(active, excess, 0).sum(dtype=np.float64)
+    return float(value), -(active * p * (1 - p)).sum(1), active * q * (1 - q)
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# 5. The regulariser (paper, Eqs. 5-7, and the sampling of its sums)
+# ------------------------------------------------------------------------------------------------------------------
+
+
+def violation(sums, lower, upper):
+    """Eq. 6: G = max(0, lower - X) + max(0, X - upper), and its slope d G / d X in {-1, 0, 1} (0 at the bounds)."""
+    g = np.maximum(0, lower - sums) + np.maximum(0, sums - upper)
+    return g, 1.0 * (sums > upper) - 1.0 * (sums < lower)
+
+
+def cardinality_sums(model, relation, subjects, objects=None, weights=None):
+    """Eq. 5: X_hr = sum over objects t of weight_t p(h, r, t), for the subjects h. Returns (n,) float64.
+
+    relation an id, subjects (n,) ids; objects (m,) ids, or None for all entities, exactly; weights (m,), 1 if None.
+    """
+    rows = _pair_rows(model, relation, subjects, objects)
+    h, r, t = model.encode(*rows)
+    scores = model.match(model.query_tails(h, r), t)
+    weights = np.ones(scores.shape[1]) if weights is None else np.asarray(weights, np.float64)
+    return probability(scores).astype(np.float64, copy=False) @ weights
+
+
+def cardinality_penalty(model, bounds, relation, subjects, objects=None, weights=None):
+    """sum of G_hr (Eq. 6) over the subjects h, with X_hr as in `cardinality_sums`; bounds (R, 2).
+
+    Returns (sum of G, its gradients as a dict like params, X (n,)). With sampled objects X may be unbiased; G is not,
+    since max(0, .) is convex: E[G(X)] >= G(E[X]).
+    """
+    rows = _pair_rows(model, relation, subjects, objects)
+    h, r, t = model.encode(*rows)
+    p = probability(model.match(model.query_tails(h, r), t))
+    weights = np.ones(p.shape[1]) if weights is None else np.asarray(weights, np.float64)
+    sums = p.astype(np.float64, copy=False) @ weights
+    g, slope = violation(sums, *np.asarray(bounds, np.float64)[relation])
+    upstream = (slope[:, None] * weights * p * (1 - p)).astype(model.dtype)
+
+    gradients = model.zero_gradients()
+    d_rows = model.d_pairs(h, r, t, upstream, gradients)
+    d_h, d_r, d_t = model.d_encode(*rows, *d_rows, gradients)
+    everyone = np.arange(model.n_entities) if objects is None else np.asarray(objects, np.intp)
+    np.add.at(gradients["entity"], np.asarray(subjects, np.intp), d_h)
+    np.add.at(gradients["entity"], everyone, d_t)
+    gradients["relation"][relation] += d_r[0]
+    return float(g.sum()), gradients, sums
+
+
+def _pair_rows(model, relation, subjects, objects):
+    """Embedding rows (n, w), (1, w), (m, w) of subjects, relation and objects (None: every entity), ids checked."""
+    (h,) = model.rows(heads=subjects)
+    (r,) = model.rows(relations=np.array([relation]))
+    (t,) = (model.params["entity"],) if objects is None else model.rows(tails=objects)
+    return h, r, t
+
+
+SAMPLINGS = ("exact", "uniform", "importance", "bernoulli")
+
+
+class ObjectSampler:
+    """Draws the objects over which X_hr is summed (paper, Lower Bound Estimation and Sum Estimation).
+
+    kind         objects                                                weight            X estimate
+    exact        all N                                                  1                 the sum itself
+    uniform      omega distinct, uniform                                1                 a lower bound, not rescaled
+    importance   omega draws with repetition from q_r                   1 / (omega q)     unbiased
+    bernoulli    each t independently with probability b_t, sum omega   1 / b_t           unbiased
+
+    q_r(t) = (1 + count of t as a tail of r in train) / (N + triples of r). b_t is omega / N (inclusion="uniform") or
+    min(1, c q_r(t)) with c such that they add up to omega ("frequency"). The work of a draw grows with the sample, not
+    with N, and the memory with the triples, not with R x N.
+    """
+
+    def __init__(self, kind, triples, n_entities, n_relations, objects=100, inclusion="frequency"):
+        if kind not in SAMPLINGS:
+            raise CardkgeError(f"sampling must be one of {', '.join(SAMPLINGS)}; found {kind}")
+        if inclusion not in ("frequency", "uniform"):
+            raise CardkgeError(f"inclusion must be frequency or uniform, found {inclusion}")
+        if objects < 1:
+            raise CardkgeError(f"objects must be at least 1, found {objects}")
+        self.kind, self.inclusion, self.n_entities = kind, inclusion, n_entities
+        self.omega = objects if kind == "importance" else min(objects, n_entities)
+        # the distinct (relation, tail) pairs of train as relation * N + tail, sorted, and how often each stands there
+        keys = triples[:, 1].astype(np.int64) * n_entities + triples[:, 2]
+        self.pairs, self.counts = np.unique(keys, return_counts=True)
+        self.starts = np.searchsorted(self.pairs, np.arange(n_relations + 1) * n_entities)
+        self.triples_before = np.concatenate(([0], np.cumsum(self.counts)))
+        self.marks = np.zeros(n_entities, np.uint8)
+        self.tables = {}
+
+    def _tails(self, relation):
+        """The distinct tails of the relation in train, sorted, and their counts."""
+        part = slice(self.starts[relation], self.starts[relation + 1])
+        return self.pairs[part] - relation * self.n_entities, self.counts[part]
+
+    def probabilities(self, relation):
+        """(N,) float64: q_r(t) for importance; for the others the probability that t is in a sample."""
+        if self.kind == "exact":
+            return np.ones(self.n_entities)
+        if self.kind == "uniform" or (self.kind == "bernoulli" and self.inclusion == "uniform"):
+            return np.full(self.n_entities, self.omega / self.n_entities)
+        frequency = np.ones(self.n_entities)
+        tails, counts = self._tails(relation)
+        frequency[tails] += counts
+        if self.kind == "importance":
+            return frequency / frequency.sum()
+        return self._capped(frequency, np.ones(self.n_entities))
+
+    def _capped(self, frequency, sizes):
+        """b = min(1, c frequency) of classes of `sizes` entities each, with c such that sum sizes * b = omega."""
+        capped = np.zeros(len(frequency), bool)
+        while True:  # a round that caps no further class is the last
+            total = (sizes * frequency)[~capped].sum()
+            c = (self.omega - sizes[capped].sum()) / total if total else 0.0
+            more = ~capped & (c * frequency > 1)
+            if not more.any():
+                return np.where(capped, 1.0, c * frequency)
+            capped |= more
+
+    def draw(self, rng, relations):
+        """One sample for each relation: (objects (B, width) int32, weights (B, width) float64). A sample smaller than
+        the widest is filled up with object 0 at weight 0. rng a numpy Generator, relations (B,) ids."""
+        relations = np.asarray(relations, np.int64)
+        n, size = self.n_entities, len(relations)
+        if self.kind == "exact":
+            return np.tile(np.arange(n, dtype=np.int32), (size, 1)), np.ones((size, n))
+        if self.kind == "uniform":
+            takes = np.full(size, self.omega)
+            objects = distinct(rng, np.full(size, n), takes, self.marks)
+            return objects.reshape(size, -1), np.ones((size, self.omega))
+        if self.kind == "importance":
+            return self._draw_importance(rng, relations[:, None])
+        return self._draw_bernoulli(rng, relations)
+
+    def _draw_importance(self, rng, relations):
+        # q_r is a mixture: one of N entities, or the tail of one of the n_r train triples of r, each with equal chance
+        n = self.n_entities
+        before = self.triples_before[self.starts[relations]]
+        n_r = self.triples_before[self.starts[relations + 1]] - before
+        pick = rng.integers(0, n + n_r, size=(len(relations), self.omega))
+        pair = np.searchsorted(self.triples_before, before + pick - n, "right") - 1
+        from_train = self.pairs[pair] if len(self.pairs) else 0
+        keys = np.where(pick < n, relations * n + pick, from_train)
+        place = np.minimum(np.searchsorted(self.pairs, keys), max(len(self.pairs) - 1, 0))
+        frequency = 1 + (self.counts[place] * (self.pairs[place] == keys) if len(self.pairs) else 0)
+        return (keys % n).astype(np.int32), (n + n_r) / (self.omega * frequency)
+
+    def _bernoulli_table(self, relations):
+        """The classes of equal b, relation by relation: first the entities that are not tails of r in train, then its
+        tails by count. Columns: b, size, row of the relation, start in `members` (-1 for a first class); then the
+        members, and what `_draw_bernoulli` needs to find the i-th entity that is not a tail."""
+        key = relations.tobytes()
+        if key not in self.tables:
+            columns, members, gaps = [], [], []
+            for row, r in enumerate(relations):
+                tails, counts = self._tails(r)
+                if self.inclusion == "uniform":
+                    tails, counts = tails[:0], counts[:0]
+                values, sizes = np.unique(counts, return_counts=True)
+                sizes = np.concatenate(([self.n_entities - len(tails)], sizes))
+                b = self._capped(np.concatenate(([1.0], 1.0 + values)), sizes)
+                start = sum(map(len, members)) + np.cumsum(sizes) - sizes - sizes[0]
+                start[0] = -1
+                columns.append((b, sizes, np.full(len(b), row), start))
+                members.append(tails[np.argsort(counts, kind="stable")])
+                gaps.append(2 * row * self.n_entities + tails - np.arange(len(tails)))
+            gap_starts = np.cumsum([0] + [len(g) for g in gaps])
+            members = np.concatenate([*members, [0]])
+            table = [np.concatenate(column) for column in zip(*columns)]
+            self.tables[key] = (*table, members, np.concatenate(gaps), gap_starts)
+        return self.tables[key]
+
+    def _draw_bernoulli(self, rng, relations):
+        b, sizes, row, start, members, gaps, gap_starts = self._bernoulli_table(relations)
+        takes = rng.binomial(sizes, b)  # how many of each class; every subset of that size is as likely
+        draws = distinct(rng, sizes, takes, self.marks)
+        part = np.repeat(np.arange(len(b)), takes)
+        row, start = row[part], start[part]
+        skipped = np.searchsorted(gaps, 2 * row * self.n_entities + draws, "right")
+        objects = np.where(
+            start < 0,
+            draws + skipped - gap_starts[row],
+            members[np.maximum(start, 0) + draws * (start >= 0)],
+        )
+        lengths = np.bincount(row, minlength=len(relations))
+        return padded(objects.astype(np.int32), lengths), padded(1 / b[part], lengths)
+
+
+class SubjectSampler:
+    """Draws mu subjects of a relation uniformly without repetition, from the heads of the relation in train
+    (pool="relation") or from all entities ("entities")."""
+
+    def __init__(self, pool, triples, n_entities, n_relations, subjects=10):
+        if pool not in ("relation", "entities"):
+            raise CardkgeError(f"subject pool must be relation or entities, found {pool}")
+        if subjects < 1:
+            raise CardkgeError(f"subjects must be at least 1, found {subjects}")
+        self.mu = subjects
+        if pool == "relation":
+            pairs = sorted_distinct(triples[:, 1].astype(np.int64) * n_entities + triples[:, 0])
+            self.heads = pairs % n_entities
+            self.starts = np.searchsorted(pairs, np.arange(n_relations + 1) * n_entities)
+            self.sizes = np.diff(self.starts)
+        else:
+            self.heads = np.arange(n_entities)
+            self.starts = np.zeros(n_relations, int)
+            self.sizes = np.full(n_relations, n_entities)
+        self.marks = np.zeros(n_entities, np.uint8)
+
+    def draw(self, rng, relations):
+        """(subjects (B, width) int32, how many of them count (B,)). A smaller pool is drawn whole, and its row filled up
+        with repetitions of its first subject."""
+        takes = np.minimum(self.sizes[relations], self.mu)
+        draws = distinct(rng, self.sizes[relations], takes, self.marks)
+        subjects = self.heads[np.repeat(self.starts[relations], takes) + draws]
+        subjects = padded(subjects.astype(np.int32), takes)
+        counted = np.arange(subjects.shape[1]) < takes[:, None]
+        return np.where(counted, subjects, subjects[:, :1]), takes
+
+
+def sorted_distinct(keys):
+    """The distinct integers of a flat array, sorted (np.unique, without counts, is many times slower on int64 keys)."""
+    keys = np.sort(keys)
+    return keys[np.append(True, keys[1:] != keys[:-1])] if len(keys) else keys
+
+
+def distinct(rng, sizes, takes, marks):
+    """For each b takes[b] distinct integers below sizes[b], every subset as likely: flat int32, one b after the other."""
+    draws = np.empty(takes.sum(), np.int32)
+    kernels.distinct_draws(rng.random(len(draws)), sizes, takes, marks, draws)
+    return draws
+
+
+def padded(flat, lengths):
+    """Rows of the given lengths, one after the other in `flat`, as a matrix filled up with zeros (at least 1 wide)."""
+    matrix = np.zeros((len(lengths), max(lengths.max(initial=0), 1)), flat.dtype)
+    matrix[np.arange(matrix.shape[1]) < lengths[:, None]] = flat
+    return matrix
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# 6. Objective and optimisers (paper, Eq. 8 and Algorithm 1): the definitions
+# ------------------------------------------------------------------------------------------------------------------
+
+
+def objective(model, heads, relations, tails, settings, bounds=None, samples=()):
+    """Eq. 8, L^C = L + lambda sum G_hr, of one step, with all its gradients: the definition of what `Trainer.step` does.
+
+    heads, relations, tails: (n, 1 + m) ids; column 0 is the positive triple, the others its corruptions. samples: a
+    (relation, subjects, objects, weights) each, as `cardinality_penalty` takes them, with bounds (R, 2).
+    The L2 penalty is settings.l2 / 2 ||row||^2 for the head's, relation's and tail's row of every example.
+
+    Returns ({"objective", "loss", "l2", "penalty"}, gradients): objective = loss + l2 + lambda * penalty, all sums.
+    """
+    ids = [np.asarray(part) for part in (heads, relations, tails)]
+    flat = [part.ravel() for part in ids]
+    scores = model.score(*flat).reshape(ids[0].shape)
+    if settings.loss == "logistic":
+        labels = np.where(np.arange(scores.shape[1]) == 0, 1, -1) * np.ones(scores.shape, int)
+        loss, upstream = logistic_loss(scores, labels)
+    else:
+        loss, d_positive, d_negative = hinge_loss(scores[:, 0], scores[:, 1:], settings.margin)
+        upstream = np.concatenate((d_positive[:, None], d_negative), 1)
+    gradients = model.gradients(*flat, upstream.ravel())
+
+    l2 = 0.0
+    for name, part in zip(("entity", "relation", "entity"), flat):
+        rows = model.params[name][part]
+        l2 += settings.l2 / 2 * float((rows.astype(np.float64) ** 2).sum())
+        np.add.at(gradients[name], part, model.dtype.type(settings.l2) * rows)
+
+    penalty = 0.0
+    for sample in samples:
+        g, d_g, _ = cardinality_penalty(model, bounds, *sample)
+        penalty += g
+        for name in gradients:
+            gradients[name] += model.dtype.type(settings.penalty_weight) * d_g[name]
+    total = loss + l2 + settings.penalty_weight * penalty
+    return {"objective": total, "loss": loss, "l2": l2, "penalty": penalty}, gradients
+
+
+def sgd_step(param, gradient, learning_rate):
+    """param -= learning_rate * gradient, in place."""
+    param -= param.dtype.type(learning_rate) * gradient
+
+
+def adagrad_step(param, accumulator, gradient, learning_rate):
+    """accumulator += gradient^2, then param -= learning_rate * gradient / sqrt(accumulator), in place (Duchi et al. 2011,
+    diagonal). No eps: where accumulator and gradient are 0, nothing changes."""
+    accumulator += gradient * gradient
+    moved = accumulator > 0
+    root = np.sqrt(accumulator, where=moved, out=np.ones_like(accumulator))
+    param -= np.where(moved, param.dtype.type(learning_rate) * gradient / root, 0)
+
+
+def project_rows(array, rows=None):
+    """Each row (or the distinct rows given) to L2 norm 1, in place; a row of zeros stays one."""
+    rows = slice(None) if rows is None else rows
+    norms = np.sqrt((array[rows] ** 2).sum(-1, keepdims=True))
+    array[rows] /= np.where(norms > 0, norms, 1)
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# 7. Training (paper, Algorithm 1)
+# ------------------------------------------------------------------------------------------------------------------
+
+DIMS = {"distmult": 200, "complex": 150, "ermlp": 100}  # the paper's best sizes; `dim` where none is given
+
+
+@dataclass
+class Settings:
+    """Everything that determines the bits of a run; the names are those of the command line, where they are explained."""
+
+    model: str = "distmult"
+    data: str = "families"
+    columns: str = "hrt"
+    dim: int | None = None  # None: DIMS[model]
+    hidden: int = 100
+    epochs: int = 200
+    batches: int = 10
+    batch_size: int | None = None  # instead of `batches`
+    negatives: int = 2
+    filter_negatives: bool = False
+    loss: str = "logistic"
+    margin: float = 1.0
+    optimizer: str = "adagrad"
+    learning_rate: float = 0.1
+    decay: float = 0.0
+    accumulator: float = 0.1  # where AdaGrad's accumulators start, as in TensorFlow, which the paper used
+    l2: float = 0.0
+    project: str = "unit"
+    bounds: str = "none"  # none, mined, or a file
+    penalty_weight: float = 0.01  # lambda
+    sampling: str = "uniform"
+    inclusion: str = "frequency"
+    subjects: int = 10  # mu
+    objects: int = 100  # omega
+    subject_pool: str = "relation"
+    seed: int = 0
+    dtype: str = "float32"
+    validate_every: int = 0
+    patience: int = 0
+
+    def check(self):
+        """CardkgeError that names the first setting out of its range, what was found and what is allowed."""
+        choices = {
+            "model": tuple(MODELS),
+            "loss": ("logistic", "hinge"),
+            "optimizer": ("adagrad", "sgd"),
+            "project": ("unit", "none"),
+            "sampling": SAMPLINGS,
+            "inclusion": ("frequency", "uniform"),
+            "subject_pool": ("relation", "entities"),
+            "dtype": ("float32", "float64"),
+        }
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise CardkgeError(f"{name} must be one of {', '.join(allowed)}; found {getattr(self, name)}")
+        least = dict.fromkeys(("dim", "hidden", "batches", "batch_size", "negatives", "subjects", "objects"), 1)
+        least |= dict.fromkeys(("epochs", "margin", "decay", "accumulator", "l2", "penalty_weight"), 0)
+        least |= dict.fromkeys(("learning_rate", "seed", "validate_every", "patience"), 0)
+        for name, low in least.items():
+            value = getattr(self, name)
+            if value is not None and not (low <= value < np.inf):
+                raise CardkgeError(f"{name} must be a finite number, at least {low}; found {value}")
+
+
+class NonFinite(CardkgeError):
+    """The objective or a parameter became NaN or infinite."""
+
+
+@dataclass
+class Run:
+    """A model in training: what `train` continues and `save_run` saves. An epoch under way is counted in `step`."""
+
+    settings: Settings
+    entities: list[str]
+    relations: list[str]
+    model: Model
+    accumulators: dict  # AdaGrad's, by parameter name; empty for SGD
+    bounds: np.ndarray  # (R, 2)
+    epoch: int = 0  # epochs completed
+    step: int = 0  # steps completed of the next one
+    partial: dict = field(default_factory=dict)  # sums over those steps
+    history: list = field(default_factory=list)  # a dict for each epoch
+    best: dict | None = None  # with validation: epoch, mrr, hits@10, params
+    metrics: dict | None = None  # on test: {"filtered": metrics_by_side, "raw": metrics_by_side}
+    data: dict = field(default_factory=dict)  # `describe_data` of the data it is trained on
+
+    def best_model(self):
+        """The model at its best validation, or as it is now where there was none."""
+        if self.best is None:
+            return self.model
+        model = copy.copy(self.model)
+        model.params = self.best["params"]
+        return model
+
+
+def new_model(settings, n_entities, n_relations):
+    """The model that the settings name, initialised from their seed."""
+    options = {"hidden": settings.hidden} if settings.model == "ermlp" else {}
+    dim = settings.dim or DIMS[settings.model]
+    seed = np.random.default_rng([settings.seed, 0])
+    return MODELS[settings.model](n_entities, n_relations, dim=dim, seed=seed, dtype=settings.dtype, **options)
+
+
+def new_run(settings, dataset, bounds=None):
+    """A run before its first step: parameters initialised, entity rows projected. bounds (R, 2), None for unbounded."""
+    settings.check()
+    model = new_model(settings, dataset.n_entities, dataset.n_relations)
+    if settings.project == "unit":
+        project_rows(model.params["entity"])
+    accumulators = {}
+    if settings.optimizer == "adagrad":
+        accumulators = {name: np.full_like(array, settings.accumulator) for name, array in model.params.items()}
+    if bounds is None:
+        bounds = np.tile([0.0, np.inf], (dataset.n_relations, 1))
+    names = dataset.entities, dataset.relations
+    return Run(settings, *names, model, accumulators, bounds, data=describe_data(dataset))
+
+
+class Threads:
+    """Runs a function over ranges of work on `count` threads (None: as many as this process may use).
+
+    The ranges are the same for any number of threads, and no two of them write the same element.
+    """
+
+    def __init__(self, count=None):
+        if count is None:
+            count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        if count < 1:
+            raise CardkgeError(f"threads must be at least 1, found {count}")
+        self.count = count
+        self.pool = ThreadPoolExecutor(count - 1) if count > 1 else None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        if self.pool:
+            self.pool.shutdown()
+
+    def run(self, function, total, *arguments, least=1, parts=16):
+        """function(first, last, *arguments) over at most `parts` ranges of range(total), of `least` at least."""
+        size = max(least, -(-total // parts))
+        ranges = collections.deque((first, min(first + size, total)) for first in range(0, total, size))
+
+        def work():
+            while True:
+                try:
+                    first, last = ranges.popleft()
+                except IndexError:
+                    return
+                function(first, last, *arguments)
+
+        others = [self.pool.submit(work) for _ in range(min(self.count, len(ranges)) - 1)] if self.pool else []
+        work()
+        for other in others:
+            other.result()
+
+
+UNIT = 256  # triples of one relation whose relation gradient is summed in one go
+GEMM_ROWS = 1024  # rows of a matrix product given to one thread: fixed, so that its bits do not depend on the threads
+
+
+def matmul_rows(threads, a, b, out):
+    """out[...] = a @ b for a (n, k), by ranges of rows."""
+    threads.run(lambda i, j: np.matmul(a[i:j], b, out=out[i:j]), len(a), least=GEMM_ROWS, parts=len(a))
+
+
+def matmul_sum(threads, a, b):
+    """a.T @ b for a (n, k), b (n, l): partial sums over fixed ranges of rows, added in order."""
+    parts = np.zeros((max(-(-len(a) // GEMM_ROWS), 1), a.shape[1], b.shape[1]), a.dtype)
+    threads.run(
+        lambda i, j: np.matmul(a[i:j].T, b[i:j], out=parts[i // GEMM_ROWS]), len(a), least=GEMM_ROWS, parts=1 << 40
+    )
+    return parts.sum(0)
+
+
+class Trainer:
+    """One training step at a time, as `objective` and the optimisers above define it, fast and on several threads.
+
+    A step has four passes: number the distinct entities of the batch; score, and find the loss and the coefficient
+    d loss / d score of every example (`kernels.loss_units`); add up the gradient of each distinct entity over its
+    occurrences (`kernels.entity_gradients`), with the regulariser's part; update each row, once (`kernels.update_rows`).
+    All gradients are taken at the parameters before the step.
+    """
+
+    def __init__(self, model, accumulators, settings, bounds, triples, threads):
+        self.model, self.settings, self.threads, self.accumulators = model, settings, threads, accumulators
+        self.bounds = np.asarray(bounds, np.float64)
+        self.bounded = np.flatnonzero(is_bounded(self.bounds))
+        sizes = model.n_entities, model.n_relations
+        self.regularised = len(self.bounded) > 0 and settings.penalty_weight > 0
+        if self.regularised:
+            self.subjects = SubjectSampler(settings.subject_pool, triples, *sizes, settings.subjects)
+            self.objects = ObjectSampler(settings.sampling, triples, *sizes, settings.objects, settings.inclusion)
+        self.slot_of = np.full(model.n_entities, -1, np.int32)
+        self.buffers = {}
+
+    def buffer(self, name, *shape, dtype=None):
+        """An array of this shape, uninitialised, in memory that is kept from step to step."""
+        dtype = dtype or self.model.dtype
+        size = math.prod(shape)
+        if name not in self.buffers or self.buffers[name].size < size:
+            self.buffers[name] = np.empty(size + size // 8, dtype)
+        return self.buffers[name][:size].reshape(shape)
+
+    def draw(self, rng):
+        """The regulariser's sample for one step: relations (B,), subjects (B, mu), counts (B,), objects, weights (B, w)."""
+        return self.bounded, *self.subjects.draw(rng, self.bounded), *self.objects.draw(rng, self.bounded)
+
+    def step(self, ends, relations, sample=None, learning_rate=None):
+        """One update of the parameters, in place.
+
+        ends (n, 1 + m, 2) int32: head and tail of each positive triple (column 0) and its corruptions; relations (n,)
+        int32, sorted; sample as `draw` returns it, or None. Returns {"objective", "loss", "l2", "penalty"} as
+        `objective` does. Raises NonFinite, before any parameter is changed, if one of these, or a parameter after the
+        step, is not finite.
+        """
+        model, settings, threads, dtype = self.model, self.settings, self.threads, self.model.dtype
+        mlp, params = model.kind == kernels.ERMLP, model.params
+
+        # 1. the distinct entities, and the rows to score
+        _, subjects, _, objects, _ = sample or (None,) + (np.empty((0, 0), np.int32),) * 4
+        ids = np.concatenate((ends.ravel(), subjects.ravel(), objects.ravel()))
+        slots = self.buffer("slots", len(ids), dtype=np.int32)
+        entities = self.buffer("entities", min(len(ids), model.n_entities), dtype=np.int32)
+        uses = self.buffer("uses", len(entities), dtype=np.int32)
+        count, a, b = kernels.number_entities(ids, ends.size, subjects.size, mlp, self.slot_of, entities, uses, slots)
+        entities, uses = entities[:count], uses[:count]
+        if mlp:  # hidden rows: those of heads, slots [0, b), then those of tails, slots [a, count)
+            w_h, w_t, w_r, output = self.padded_layers()
+            embeddings = np.take(params["entity"], entities, 0, self.buffer("embeddings", count, model.dim))
+            rows = self.buffer("rows", b + count - a, len(output))
+            matmul_rows(threads, embeddings[:b], w_h, rows[:b])
+            matmul_rows(threads, embeddings[a:], w_t, rows[b:])
+            tables = rows, params["relation"] @ w_r, output
+            slots[1 : ends.size : 2] += b - a
+            slots[ends.size + subjects.size :] += b - a
+            ids, n_rows = slots, len(rows)
+        else:
+            tables, n_rows = (params["entity"], params["relation"], model.output), count
+        batch, subjects, objects = np.split(ids, [ends.size, ends.size + subjects.size])
+        ends, width = batch.reshape(ends.shape), tables[0].shape[1]
+
+        # 2. scores, losses, coefficients, relation gradients
+        segments = np.flatnonzero(np.diff(relations, prepend=-1))
+        place = np.arange(len(relations)) - np.repeat(segments, np.diff(segments, append=len(relations)))
+        units = np.append(np.flatnonzero(place % UNIT == 0), len(relations))
+        coefficients = self.buffer("coefficients", *ends.shape[:2])
+        losses = np.empty(len(units) - 1)
+        partial = self.buffer("partial", len(losses), width * (1 + mlp))
+        loss = kernels.LOGISTIC if settings.loss == "logistic" else kernels.HINGE
+        threads.run(
+            kernels.loss_units, len(losses), model.kind, loss, settings.margin, ends, relations, units, tables,
+            coefficients, losses, partial,
+        )  # fmt: skip
+        d_relation = np.zeros((model.n_relations, partial.shape[1]), dtype)
+        d_relation[relations[segments]] = np.add.reduceat(partial, np.searchsorted(units, segments))
+
+        # 3. entity gradients
+        starts = self.buffer("starts", n_rows + 1, dtype=np.int32)
+        occurrences = self.buffer("occurrences", ends.size, dtype=np.int32)
+        kernels.list_occurrences(slots[: ends.size], n_rows, starts, occurrences)
+        d_rows = self.buffer("d_rows", n_rows, width)
+        threads.run(
+            kernels.entity_gradients, n_rows, model.kind, ends, relations, starts, occurrences, tables,
+            coefficients, d_rows, least=64, parts=32,
+        )  # fmt: skip
+        penalty = 0.0
+        if sample is not None:
+            penalty = self.add_penalty(sample, tables, subjects, objects, slots[ends.size :], d_rows, d_relation)
+
+        # 4. the update
+        l2 = dtype.type(settings.l2)
+        weights = {"entity": l2 * uses, "relation": np.zeros(model.n_relations, dtype)}
+        weights["relation"] += l2 * ends.shape[1] * np.bincount(relations, minlength=model.n_relations)
+        sums = {"loss": float(losses.sum()), "l2": 0.0, "penalty": penalty}
+        if l2:
+            for name, table in (("entity", params["entity"][entities]), ("relation", params["relation"])):
+                squares = np.einsum("ij,ij->i", table, table, dtype=np.float64)
+                sums["l2"] += float(weights[name] @ squares) / 2
+        sums["objective"] = sums["loss"] + sums["l2"] + settings.penalty_weight * penalty
+        if not math.isfinite(sums["objective"]):
+            raise NonFinite(f"the objective is {sums['objective']}")
+        gradients = {"entity": d_rows, "relation": d_relation}
+        if mlp:
+            units = model.hidden
+            d_heads, d_tails = d_rows[:b], d_rows[b:]
+            d_entity = self.buffer("d_entity", count, model.dim)
+            from_tails = self.buffer("from_tails", count - a, model.dim)
+            matmul_rows(threads, d_heads, w_h.T, d_entity[:b])
+            matmul_rows(threads, d_tails, w_t.T, from_tails)
+            d_entity[b:] = 0
+            d_entity[a:] += from_tails
+            d_relation, d_output = np.split(d_relation, 2, 1)
+            d_hidden = (
+                matmul_sum(threads, embeddings[:b], d_heads),
+                matmul_sum(threads, embeddings[a:], d_tails),
+                params["relation"].T @ d_relation,
+            )
+            gradients = {
+                "entity": d_entity,
+                "relation": d_relation @ w_r.T,
+                "hidden": np.concatenate(d_hidden)[:, :units],
+                "output": d_output.sum(0)[:units],
+            }
+        rate = dtype.type(settings.learning_rate if learning_rate is None else learning_rate)
+        adagrad = settings.optimizer == "adagrad"
+        # AdaGrad moves a number by at most the rate. Any other step may overflow: it is tried on copies first.
+        trial = not adagrad or rate > math.sqrt(np.finfo(dtype).max)
+        faults, written = np.zeros(1, np.uint8), []
+        for name, gradient in gradients.items():
+            table = params[name].reshape(-1, params[name].shape[-1])  # `output` is one row
+            accumulator = self.accumulators.get(name, table).reshape(table.shape)
+            touched = entities if name == "entity" else np.arange(len(table), dtype=np.int32)
+            if trial:
+                written.append((table, touched, table[touched], accumulator, accumulator[touched]))
+                _, _, table, _, accumulator = written[-1]
+                touched = np.arange(len(table), dtype=np.int32)
+            threads.run(
+                kernels.update_rows, len(touched), table, accumulator, touched, gradient.reshape(-1, table.shape[1]),
+                weights.get(name, np.zeros(len(table), dtype)), rate, adagrad,
+                name == "entity" and settings.project == "unit", faults, least=64, parts=32,
+            )  # fmt: skip
+        if faults[0]:
+            raise NonFinite("a parameter is no longer finite")
+        for table, touched, rows, accumulator, squares in written:
+            table[touched] = rows
+            if adagrad:
+                accumulator[touched] = squares
+        return sums
+
+    def padded_layers(self):
+        """W_h, W_t, W_r (k, k'') and w (k'',) of ER-MLP, with columns of zeros up to a multiple of 16: they change no
+        score (w is 0 there), and the innermost loops then have no remainder."""
+        model = self.model
+        width = -(-model.hidden // 16) * 16
+        hidden = np.zeros((3 * model.dim, width), model.dtype)
+        hidden[:, : model.hidden] = model.params["hidden"]
+        output = np.zeros(width, model.dtype)
+        output[: model.hidden] = model.params["output"]
+        return *np.split(hidden, 3), output
+
+    def add_penalty(self, sample, tables, subjects, objects, slots, d_rows, d_relation):
+        """Adds lambda * d sum(G_hr) to the row gradients; returns sum(G_hr). The sample's subjects and objects as ids
+        of `tables` (flat), and as slots of `d_rows` (flat, one after the other)."""
+        relations, shape, counts, _, weights = sample[0], sample[1].shape, *sample[2:]
+        subjects, objects = subjects.reshape(shape), objects.reshape(weights.shape)
+        width = d_rows.shape[1]
+        d_subjects = self.buffer("d_subjects", *subjects.shape, width)
+        d_objects = self.buffer("d_objects", *objects.shape, width)
+        d_r = np.zeros((len(relations), 1, d_relation.shape[1]), d_rows.dtype)
+        penalties = np.zeros(len(relations))
+        least = max(1, 2**16 // max(subjects.shape[1] * objects.shape[1], 1))
+        self.threads.run(
+            self.penalty_of_relations, len(relations), relations, subjects, counts, objects, weights, tables,
+            penalties, d_subjects, d_r, d_objects, least=least, parts=len(relations),
+        )  # fmt: skip
+        d_relation[relations] += d_r[:, 0]
+        values = np.concatenate((d_subjects.reshape(-1, width), d_objects.reshape(-1, width)))
+        self.threads.run(kernels.add_rows, width, slots, values, d_rows, least=16, parts=8)
+        return math.fsum(penalties) if np.isfinite(penalties).all() else math.nan
+
+    def penalty_of_relations(
+        self, first, last, relations, subjects, counts, objects, weights, tables, penalties, d_h, d_r, d_t
+    ):
+        """sum of G_hr, and lambda times its gradients, of the relations first..last: `cardinality_penalty` on rows."""
+        part = slice(first, last)
+        rows, relation_rows, output = tables
+        h, r, t = rows[subjects[part]], relation_rows[relations[part], None], rows[objects[part]]
+        if self.model.kind == kernels.ERMLP:
+            scores = np.empty((last - first, h.shape[1], t.shape[1]), rows.dtype)
+            for i in range(last - first):
+                kernels.hidden_scores(h[i] + r[i], np.ascontiguousarray(t[i].T), output, scores[i])
+        else:
+            scores = self.model.match(self.model.query_tails(h, r), t)
+        for i, relation in enumerate(relations[part]):
+            n, sums = counts[first + i], np.empty(len(scores[i]))
+            penalties[first + i] = kernels.bounded_sums(
+                scores[i, :n], weights[first + i], *self.bounds[relation], sums[:n]
+            )
+            scores[i, n:] = 0
+        d_h[part] = d_t[part] = 0
+        if not penalties[part].any():
+            return
+        scores *= self.model.dtype.type(self.settings.penalty_weight)
+        if self.model.kind == kernels.ERMLP:
+            k = rows.shape[1]
+            for i in range(first, last):
+                j = i - first
+                kernels.hidden_gradients(scores[j], h[j] + r[j], t[j], output, d_h[i], d_t[i], d_r[i, 0, k:])
+            d_r[part, :, :k] = d_h[part].sum(1, keepdims=True)
+        else:
+            d_h[part], d_r[part], d_t[part] = self.model.d_pairs(h, r, t, scores, None)
+
+
+def triple_keys(heads, relations, tails, n_entities, n_relations):
+    """One int64 for each triple; arrays that broadcast. CardkgeError where N^2 R does not fit."""
+    if n_entities**2 * n_relations >= 2**63:
+        raise CardkgeError(f"{n_entities} entities and {n_relations} relations: too many to number all triples")
+    return (np.asarray(heads, np.int64) * n_relations + relations) * n_entities + tails
+
+
+def corruptions(rng, triples, negatives, n_entities, known=None, n_relations=None):
+    """C(h, r, t) (paper, Background): heads and tails of each positive triple and its corruptions, (n, 1 + m, 2) int32.
+
+    triples (n, 3). The odd columns replace the tail, the even ones (from 2) the head, by an entity drawn uniformly. A
+    corruption may be a true triple (LCWA), unless `known` (sorted `triple_keys`) is given: then one that is known is
+    drawn again, and stays known only where every entity in its place gives a known triple.
+    """
+    ends = np.repeat(triples[:, None, ::2], 1 + negatives, axis=1)
+    sides = 1 - np.arange(negatives) % 2  # 1: the tail, as in ends
+    for side in range(2):
+        shape = len(triples), int((sides == side).sum())
+        ends[:, 1:][:, sides == side, side] = rng.integers(0, n_entities, shape, np.int32)
+    if known is None or len(known) == 0:
+        return ends
+
+    def is_known(where, heads, tails):
+        keys = triple_keys(heads, triples[where, 1], tails, n_entities, n_relations)
+        return known[np.minimum(np.searchsorted(known, keys), len(known) - 1)] == keys
+
+    where, column = np.divmod(np.arange(len(triples) * negatives), negatives)
+    for _ in range(20):
+        again = is_known(where, *ends[where, 1 + column].T)
+        where, column = where[again], column[again]
+        ends[where, 1 + column, sides[column]] = rng.integers(0, n_entities, len(where), np.int32)
+    everyone = np.arange(n_entities)
+    for i, j in zip(where, column):  # hardly any entity is free: draw among those that are
+        pair = [ends[i, 1 + j, 0], ends[i, 1 + j, 1]]
+        pair[sides[j]] = everyone
+        free = everyone[~is_known(i, *pair)]
+        if len(free):
+            ends[i, 1 + j, sides[j]] = rng.choice(free)
+    return ends
+
+
+def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
+    """Continues a run up to run.settings.epochs (paper, Algorithm 1). Returns "finished", "patience" or "stopped".
+
+    on_epoch(run, record) is called after each epoch, on_step(run, step, steps) after each step; stop() is asked after
+    each step, and true ends the call with "stopped": the run then holds what an uninterrupted one would have held there.
+    All random numbers are drawn from generators seeded by (seed, epoch, step), so the same settings give the same bits,
+    stopped or not, on any number of threads. With settings.validate_every the filtered metrics on valid are taken every
+    so many epochs and the parameters with the best hits@10 (then MRR) are kept; `patience` validations without a better
+    one end the training. Raises NonFinite, which names epoch and step; run then counts the steps before that one.
+    """
+    settings, triples = run.settings, dataset.train
+    settings.check()
+    n = len(triples)
+    steps = -(-n // settings.batch_size) if settings.batch_size else min(settings.batches, n)
+    cuts = [n * i // steps for i in range(steps + 1)]
+    if settings.batch_size:
+        cuts = [min(settings.batch_size * i, n) for i in range(steps + 1)]
+    sizes = dataset.n_entities, dataset.n_relations
+    known = np.sort(triple_keys(*triples.T, *sizes)) if settings.filter_negatives else None
+    with Threads(threads) as threads:
+        trainer = Trainer(run.model, run.accumulators, settings, run.bounds, triples, threads)
+        while run.epoch < settings.epochs:
+            if out_of_patience(run):
+                return "patience"
+            epoch, began = run.epoch, time.perf_counter()
+            order = np.random.default_rng([settings.seed, 1, epoch]).permutation(np.arange(n, dtype=np.int32))
+            rate = settings.learning_rate / (1 + settings.decay * epoch)
+            while run.step < steps:
+                rng = np.random.default_rng([settings.seed, 2, epoch, run.step])
+                batch = triples[order[cuts[run.step] : cuts[run.step + 1]]]
+                relations = batch[:, 1].astype(np.uint16) if sizes[1] < 2**16 else batch[:, 1]  # a radix sort
+                batch = batch[np.argsort(relations, kind="stable")]
+                ends = corruptions(rng, batch, settings.negatives, sizes[0], known, sizes[1])
+                sample = trainer.draw(rng) if trainer.regularised else None
+                try:
+                    sums = trainer.step(ends, np.ascontiguousarray(batch[:, 1]), sample, rate)
+                except NonFinite as error:
+                    raise NonFinite(
+                        f"{error} at epoch {epoch + 1}, step {run.step + 1}; use a smaller learning rate"
+                        f" (it is {settings.learning_rate:g}) or --project unit"
+                    ) from None
+                for name, value in sums.items():
+                    run.partial[name] = run.partial.get(name, 0.0) + value
+                run.step += 1
+                if on_step:
+                    on_step(run, run.step, steps)
+                if run.step < steps and stop and stop():
+                    run.partial["seconds"] = run.partial.get("seconds", 0.0) + time.perf_counter() - began
+                    return "stopped"
+            seconds = run.partial.pop("seconds", 0.0) + time.perf_counter() - began
+            record = {"epoch": epoch + 1} | {name: run.partial[name] / steps for name in sums} | {"seconds": seconds}
+            run.epoch, run.step, run.partial = epoch + 1, 0, {}
+            if settings.validate_every and run.epoch % settings.validate_every == 0:
+                ranks = rank_triples(run.model, dataset.valid, dataset.known, threads=threads)
+                found = metrics(ranks["filtered"])
+                record |= {"valid_mrr": found["mrr"], "valid_hits@10": found["hits@10"]}
+                key = ("hits@10", "mrr")
+                if run.best is None or [found[k] for k in key] > [run.best[k] for k in key]:
+                    params = {name: array.copy() for name, array in run.model.params.items()}
+                    run.best = {"epoch": run.epoch, "mrr": found["mrr"], "hits@10": found["hits@10"], "params": params}
+            run.history.append(record)
+            if on_epoch:
+                on_epoch(run, record)
+            if run.epoch < settings.epochs and stop and stop():
+                return "stopped"
+    return "patience" if out_of_patience(run) and run.epoch < settings.epochs else "finished"
+
+
+def out_of_patience(run):
+    """Whether the last `patience` validations all failed to improve on the best one."""
+    settings = run.settings
+    if not (settings.patience and settings.validate_every and run.best):
+        return False
+    return run.epoch - run.best["epoch"] >= settings.patience * settings.validate_every
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# 8. Evaluation (paper, Evaluation Protocol)
+# ------------------------------------------------------------------------------------------------------------------
+
+TIES = ("realistic", "optimistic", "pessimistic")
+HITS = (1, 3, 5, 10)
+
+
+def check_finite(model):
+    """CardkgeError that names the first parameter array with a NaN or an infinity, and how many there are."""
+    for name, array in model.params.items():
+        bad = array.size - int(np.isfinite(array).sum())
+        if bad:
+            raise CardkgeError(f"parameter `{name}` has {bad} values that are NaN or infinite: no figure can be taken")
+
+
+def scored_blocks(model, open_side, ids, relations, threads, consume, batch_size=None):
+    """Scores of every entity in the open place, block by block: consume(first, last, scores (last - first, N)).
+
+    open_side 1: ids (n,) are heads and tails are open; 0: the other way round. relations (n,). Memory is bounded by one
+    block for each thread: `batch_size` queries, by default 64, or fewer where N is large.
+    """
+    n, entity = model.n_entities, model.params["entity"]
+    block = batch_size or max(1, min(64, 2**22 // n))
+    known, r = entity[ids], model.params["relation"][relations]
+    if open_side == 1:
+        h, r, candidates = model.encode(known, r, entity)
+        queries = model.query_tails(h, r)
+    else:
+        candidates, r, t = model.encode(entity, r, known)
+        queries = model.query_heads(r, t)
+    mlp = model.kind == kernels.ERMLP
+    candidates = np.ascontiguousarray(candidates.T) if mlp else candidates.T
+    local = threading.local()
+
+    def score(first, last):
+        if not hasattr(local, "scores"):
+            local.scores = np.empty((block, n), model.dtype)
+        for i in range(first, last, block):
+            j = min(i + block, last)
+            scores = local.scores[: j - i]
+            if mlp:
+                kernels.hidden_scores(queries[i:j], candidates, model.output, scores)
+            else:
+                np.matmul(queries[i:j], candidates, out=scores)
+            consume(i, j, scores)
+
+    threads.run(score, len(ids), least=block, parts=len(ids))
+
+
+def rounding_bounds(model, tables, triples):
+    """For each triple, how far a score may be from `kernels.triple_score` of the same rows: a bound for any order of
+    summation, |computed - exact| <= (w + 4) u sum |terms| (Higham 2002, Section 3.1), with sum |terms| bounded by norms."""
+    rows, relation_rows, output = tables
+    unit = float(np.finfo(model.dtype).eps)
+    if model.kind == kernels.ERMLP:  # terms are below |w_i|; 4e-7 is the error of the float32 tanh
+        each = np.abs(output).sum(dtype=np.float64) * np.ones(len(triples))
+        unit = max(unit, 4e-7) if model.dtype == np.float32 else unit
+        return 2 * (len(output) + 8) * unit * each
+    longest = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64).max(initial=0.0))
+    steepest = np.abs(relation_rows).max(1).astype(np.float64)
+    return 4 * (rows.shape[1] + 8) * unit * longest**2 * steepest[triples[:, 1]]
+
+
+def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, threads=None):
+    """The rank of the right head among all entities for (?, r, t), and of the right tail for (h, r, ?).
+
+    triples (n, 3) ids; known (m, 3): all true triples, of train, valid and test. Returns {"raw": ranks} and, with
+    known, {"filtered": ranks}, (n, 2) float64 each, column 0 the head's rank, column 1 the tail's. Filtered: other true
+    answers do not count. Ties: "optimistic" the best rank among equal scores, "pessimistic" the worst, "realistic" their
+    mean. threads: a number, None for all, or a `Threads`. CardkgeError for ids out of range, or a score that is NaN.
+
+    Scores come from a matrix product, whose rounding depends on the place of an element. Where one is so near to the
+    right answer's that this could matter, both are computed again by `kernels.triple_score`: so equal rows tie, and no
+    rank depends on the batch size, the threads or the BLAS library.
+    """
+    if ties not in TIES:
+        raise CardkgeError(f"ties must be one of {', '.join(TIES)}; found {ties}")
+    if batch_size is not None and batch_size < 1:
+        raise CardkgeError(f"batch size must be at least 1, found {batch_size}")
+    check_finite(model)
+    triples = checked_triples(model, triples)
+    known_triples = triples[:0] if known is None else checked_triples(model, known)
+    tables, tail_offset = (model.params["entity"], model.params["relation"], model.output), 0
+    if model.kind == kernels.ERMLP:
+        tail_offset = model.n_entities  # hidden rows of heads, then those of tails
+        h, r, t = model.encode(tables[0], tables[1], tables[0])
+        tables = np.concatenate((h, t)), r, model.output
+    tolerances = rounding_bounds(model, tables, triples)
+    counts = np.empty((2, len(triples), 4), np.int64)
+    with contextlib.nullcontext(threads) if isinstance(threads, Threads) else Threads(threads) as threads:
+        for side in range(2):  # 0: the head is open
+            answers = true_answers(triples, known_triples, side, model)
+
+            def count(first, last, scores):
+                part = slice(first, last)
+                kernels.count_better(
+                    scores, tolerances[part], side, triples[part], model.kind, tables, tail_offset,
+                    answers[0][part], answers[1][part], answers[2], counts[side, part],
+                )  # fmt: skip
+
+            scored_blocks(model, side, triples[:, 2 - 2 * side], triples[:, 1], threads, count, batch_size)
+    if (counts < 0).any():
+        raise CardkgeError("a score is NaN: the parameters are too large for their dtype; no rank can be taken")
+    share = {"optimistic": 0.0, "realistic": 0.5, "pessimistic": 1.0}[ties]
+    ranks = {"raw": (1 + counts[:, :, 0] + share * counts[:, :, 1]).T}
+    if known is not None:
+        ranks["filtered"] = (1 + counts[:, :, 2] + share * counts[:, :, 3]).T
+    return ranks
+
+
+def checked_triples(model, triples):
+    """(n, 3) ids, in range."""
+    triples = np.asarray(triples)
+    if triples.ndim != 2 or triples.shape[1] != 3:
+        raise CardkgeError(f"triples must have shape (n, 3), found {triples.shape}")
+    for column, (table, what) in enumerate((("entity", "head"), ("relation", "relation"), ("entity", "tail"))):
+        checked_ids(triples[:, column], len(model.params[table]), what)
+    return triples
+
+
+def true_answers(triples, known, side, model):
+    """The filter: the known answers to the question that each triple asks with its head (side 0) or tail (1) open.
+
+    Returns (starts, stops, ids): those of triple i, each once, its own answer among them, are ids[starts[i] : stops[i]].
+    """
+    n = model.n_entities
+
+    def questions(of):
+        return of[:, 2 - 2 * side].astype(np.int64) * model.n_relations + of[:, 1]
+
+    asked, which = np.unique(questions(triples), return_inverse=True)
+    keys = questions(known)
+    place = np.searchsorted(asked, keys)
+    relevant = np.append(asked, -1)[place] == keys
+    pairs = sorted_distinct(place[relevant] * n + known[relevant, 2 * side])
+    limits = np.searchsorted(pairs, np.arange(len(asked) + 1) * n)
+    return limits[which], limits[which + 1], (pairs % n).astype(np.int32)
+
+
+def metrics(ranks):
+    """MRR, hits@1, 3, 5, 10 (fractions) and mean rank of ranks of any shape, at least one of them."""
+    ranks = np.asarray(ranks, np.float64).ravel()
+    if len(ranks) == 0:
+        raise CardkgeError("no triples to take metrics of")
+    found = {"mrr": float((1 / ranks).mean())}
+    found |= {f"hits@{n}": float((ranks <= n).mean()) for n in HITS}
+    return found | {"mean_rank": float(ranks.mean())}
+
+
+def metrics_by_side(ranks):
+    """`metrics` of ranks (n, 2) over both sides, of the heads and of the tails."""
+    return {"both": metrics(ranks), "head": metrics(ranks[:, 0]), "tail": metrics(ranks[:, 1])}
+
+
+def evaluate(model, triples, known=None, ties="realistic", batch_size=None, threads=None):
+    """{"filtered": metrics_by_side, "raw": metrics_by_side} of `rank_triples`; without known only "raw"."""
+    ranks = rank_triples(model, triples, known, ties, batch_size, threads)
+    return {setting: metrics_by_side(ranks[setting]) for setting in sorted(ranks)}
+
+
+def cardinality_violations(model, bounds, triples, threads=None):
+    """Exact X_hr (Eq. 5) of all subjects of each bounded relation, the heads of r in `triples` (train).
+
+    Returns a dict for each: relation (id), lower, upper, subjects (how many), outside (share of X outside the bounds),
+    mean, quartiles (3,), heads (n,) ids and sums (n,) their X_hr, float64. A relation without heads is left out.
+    """
+    check_finite(model)
+    found = []
+    with Threads(threads) as threads:
+        for relation in np.flatnonzero(is_bounded(bounds)):
+            heads = np.unique(triples[triples[:, 1] == relation, 0])
+            if len(heads) == 0:
+                continue
+            sums = np.empty(len(heads))
+
+            def add_up(first, last, scores):
+                sums[first:last] = probability(scores).sum(1, dtype=np.float64)
+
+            scored_blocks(model, 1, heads, np.full(len(heads), relation), threads, add_up)
+            lower, upper = map(float, bounds[relation])
+            found.append(
+                {
+                    "relation": int(relation),
+                    "lower": lower,
+                    "upper": upper,
+                    "subjects": len(heads),
+                    "outside": float(((sums < lower) | (sums > upper)).mean()),
+                    "mean": float(sums.mean()),
+                    "quartiles": [float(q) for q in np.percentile(sums, (25, 50, 75))],
+                    "heads": heads,
+                    "sums": sums,
+                }
+            )
+    return found
+
+
+# needs: import csv, io, typing, zipfile; from dataclasses import field, fields, replace
+# needs in Run: data: dict = field(default_factory=dict)   # describe_data(dataset) of its training data
+# ==================================================================================================
+# 9. Saved runs
+# ==================================================================================================
+# A run is a folder. model.npz is the state: what training needs to go on, bit by bit. config.json
+# says what the run is (settings, data), bounds.tsv and history.csv what their names say, and
+# metrics.json holds the test metrics of exactly the state in model.npz, or is absent.
+
+FORMAT_VERSION = 1
+RUN_FILES = ("history.csv", "bounds.tsv", "config.json", "model.npz", "metrics.json")
+STAGE = ".saving"  # a folder inside the run that holds the new files until all are complete
+_REMEDY = "restore it from a copy, or train again with --force"
+
+
+def option_name(field_name):
+    """The command-line name of a field of Settings, as in config.json: penalty_weight is lambda."""
+    return "lambda" if field_name == "penalty_weight" else field_name.replace("_", "-")
+
+
+def describe_data(dataset):
+    """The sizes of a Dataset and the SHA-256 of its names and id triples: equal for equal data."""
+    digest = hashlib.sha256()
+    for names in (dataset.entities, dataset.relations):
+        digest.update(_join_names(names).tobytes() + b"\n\n")
+    splits = {name: getattr(dataset, name) for name in ("train", "valid", "test")}
+    for triples in splits.values():
+        digest.update(np.ascontiguousarray(triples, dtype="<i4").tobytes() + b"\n\n")
+    sizes = {"entities": dataset.n_entities, "relations": dataset.n_relations}
+    sizes.update((name, len(triples)) for name, triples in splits.items())
+    return {"sha256": digest.hexdigest(), **sizes}
+
+
+def align_dataset(dataset, run):
+    """The same Dataset with the ids of `run`, whose vocabulary may be larger or in another order.
+
+    Raises CardkgeError naming the first entity or relation that the run does not know.
+    """
+    columns = []
+    for kind, names, known in (
+        ("entity", dataset.entities, run.entities),
+        ("relation", dataset.relations, run.relations),
+    ):
+        ids = {name: i for i, name in enumerate(known)}
+        for name in names:
+            if name not in ids:
+                raise CardkgeError(
+                    f"{dataset.folder}: {kind} {name!r} is unknown to the run, which knows "
+                    f"{len(ids)}; give the data that it was trained on, or train on this data"
+                )
+        columns.append(np.array([ids[name] for name in names], dtype=np.int32))
+    entity, relation = columns
+    aligned = {
+        split: np.column_stack([entity[t[:, 0]], relation[t[:, 1]], entity[t[:, 2]]])
+        for split, t in (("train", dataset.train), ("valid", dataset.valid), ("test", dataset.test))
+    }
+    return replace(dataset, entities=run.entities, relations=run.relations, **aligned)
+
+
+def is_run(folder):
+    """Whether the folder holds a run (perhaps a damaged one): its config.json is one of ours."""
+    try:
+        config = _read_json(Path(folder) / "config.json")
+    except CardkgeError:
+        return False
+    return "format_version" in config and "settings" in config
+
+
+def save_run(run, folder):
+    """Write the run to its folder, which is made if need be; files not of a run are left alone.
+
+    All files are completed in a folder inside it before the first is renamed into place, so a
+    full disk leaves the old state whole. model.npz is the last renamed (before metrics.json, which
+    belongs to it): cut short between two renames, the text files are at most ahead of it, and
+    load_run drops what is. Parameters that are not finite are refused.
+
+    The bytes of model.npz depend on the settings and the state alone, not on time or place (in
+    mid-epoch they hold the seconds that the epoch took so far).
+    """
+    _check_finite(run.model.params, "the parameters")
+    folder = Path(folder)
+    stage = folder / STAGE
+    contents = {"history.csv": _history_text(run.history).encode(), "config.json": _json_bytes(_config(run))}
+    if run.metrics is not None:
+        contents["metrics.json"] = _json_bytes(run.metrics)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(stage, ignore_errors=True)
+        stage.mkdir()
+        # not compressed: trained parameters barely shrink
+        replace_file(stage / "model.npz", lambda file: np.savez(file, **_arrays(run)))
+        write_bounds(stage / "bounds.tsv", run.bounds, run.relations)
+        for name, content in contents.items():
+            replace_file(stage / name, lambda file, content=content: file.write(content))
+        (folder / "metrics.json").unlink(missing_ok=True)
+        for name in RUN_FILES:
+            if name in contents or name in ("bounds.tsv", "model.npz"):
+                os.replace(stage / name, folder / name)
+    except OSError as error:
+        raise CardkgeError(
+            f"{folder}: the run cannot be saved here ({error.strerror or error}); "
+            "make room, or choose another folder with --out"
+        ) from error
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def save_metrics(run, folder):
+    """Write metrics.json of a run that is saved but for its metrics."""
+    replace_file(Path(folder) / "metrics.json", lambda file: file.write(_json_bytes(run.metrics)))
+
+
+def load_run(folder):
+    """The Run that save_run wrote. Every fault is a CardkgeError that names the file.
+
+    Nothing is unpickled. Arrays keep their dtype and every bit.
+    """
+    folder = Path(folder)
+    if not os.path.isdir(folder):  # unlike Path's, these take what is unreadable for absent
+        found = "is a file, not the folder of a run" if os.path.exists(folder) else "no such run"
+        raise CardkgeError(f"{folder}: {found}; give a folder that train has written")
+    if not os.path.exists(folder / "config.json"):
+        raise CardkgeError(f"{folder}: not a run, for it has no config.json; give a folder that train has written")
+    settings, data = _parse_config(folder / "config.json")
+    path = folder / "model.npz"
+    arrays = _read_arrays(path)
+    state = _parse_state(path, arrays, settings)
+    entities, relations = (_split_names(path, arrays, kind, data[kind]) for kind in ("entities", "relations"))
+    groups = {"params": {}, "accumulators": {}, "best": {}}
+    for name, array in arrays.items():
+        group, _, key = name.partition(".")
+        if group in groups:
+            groups[group][key] = array
+    model = new_model(settings, len(entities), len(relations))
+    expected = {name: array.shape for name, array in model.params.items()}
+    wanted = [("params", expected)]
+    wanted.append(("accumulators", expected if settings.optimizer == "adagrad" else {}))
+    wanted.append(("best", expected if state["best"] else {}))
+    for group, shapes in wanted:
+        _check_arrays(path, group, groups[group], shapes, model.dtype)
+    model.params = groups["params"]
+    best = {**state["best"], "params": groups["best"]} if state["best"] else None
+    metrics_path = folder / "metrics.json"
+    return Run(
+        settings=settings,
+        entities=entities,
+        relations=relations,
+        model=model,
+        accumulators=groups["accumulators"],
+        bounds=read_bounds(folder / "bounds.tsv", relations),
+        epoch=state["epoch"],
+        step=state["step"],
+        partial=state["partial"],
+        history=_read_history(folder / "history.csv", state["epoch"]),
+        best=best,
+        metrics=_read_json(metrics_path) if metrics_path.exists() else None,
+        data=data,
+    )
+
+
+def _settings_dict(run):
+    """The settings under their command-line names, dim resolved."""
+    settings = {option_name(f.name): getattr(run.settings, f.name) for f in fields(Settings)}
+    return {**settings, "dim": run.model.dim}
+
+
+def _config(run):
+    return {
+        "format_version": FORMAT_VERSION,
+        "program": f"cardkge {__version__}",
+        "settings": _settings_dict(run),
+        "data": run.data,
+        "epoch": run.epoch,
+    }
+
+
+def _fixed(settings):
+    """The settings that no resumed run may change. epochs may grow and the data may move."""
+    return {name: value for name, value in settings.items() if name not in ("epochs", "data")}
+
+
+def _arrays(run):
+    """The members of model.npz."""
+    best = {k: v for k, v in run.best.items() if k != "params"} if run.best else None
+    state = {
+        "format_version": FORMAT_VERSION,
+        "settings": _fixed(_settings_dict(run)),
+        "epoch": run.epoch,
+        "step": run.step,
+        "partial": run.partial,
+        "best": best,
+    }
+    arrays = {
+        "state": np.frombuffer(_json_bytes(state), dtype=np.uint8),
+        "entities": _join_names(run.entities),
+        "relations": _join_names(run.relations),
+    }
+    groups = {
+        "params": run.model.params,
+        "accumulators": run.accumulators,
+        "best": run.best["params"] if run.best else {},
+    }
+    for group, members in groups.items():
+        for name, array in sorted(members.items()):
+            arrays[f"{group}.{name}"] = np.ascontiguousarray(array)
+    return arrays
+
+
+def _join_names(names):
+    return np.frombuffer("\n".join(names).encode(), dtype=np.uint8)
+
+
+def _split_names(path, arrays, kind, count):
+    try:
+        names = arrays[kind].tobytes().decode().split("\n")
+    except (KeyError, UnicodeDecodeError) as error:
+        raise CardkgeError(f"{path}: it holds no readable {kind}; {_REMEDY}") from error
+    if len(names) != count or len(set(names)) != count:
+        raise CardkgeError(f"{path}: it names {len(set(names))} {kind}, config.json counts {count}; {_REMEDY}")
+    return names
+
+
+def _json_bytes(value):
+    # floats are written by repr, which every reader of IEEE doubles turns back into the same bits
+    return (json.dumps(value, indent=2, ensure_ascii=False, default=float) + "\n").encode()
+
+
+def _read_json(path):
+    """The JSON object in a file, or a CardkgeError."""
+    try:
+        value = json.loads(path.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise CardkgeError(f"{path}: cannot be read ({error.strerror}); {_REMEDY}") from error
+    except (ValueError, RecursionError) as error:
+        raise CardkgeError(f"{path}: not JSON ({error}); {_REMEDY}") from error
+    if not isinstance(value, dict):
+        raise CardkgeError(f"{path}: not a JSON object; {_REMEDY}")
+    return value
+
+
+def _fits(value, kind):
+    """Whether a JSON value has the type of a field; a bool is no int, an int is a float."""
+    kinds = typing.get_args(kind) or (kind,)
+    return type(value) in kinds or (float in kinds and type(value) is int)
+
+
+def _check_version(path, version):
+    if type(version) is not int or version < 1:
+        raise CardkgeError(f"{path}: format_version is {version!r}, not a number; {_REMEDY}")
+    if version > FORMAT_VERSION:
+        raise CardkgeError(
+            f"{path}: format version {version} is later than {FORMAT_VERSION}, the last that this "
+            "program reads; use the newer program that wrote it"
+        )
+
+
+def _parse_config(path):
+    """Settings and the description of the data in config.json."""
+    config = _read_json(path)
+    _check_version(path, config.get("format_version"))
+    parts = [config.get("settings"), config.get("data")]
+    kinds = typing.get_type_hints(Settings)
+    sizes = dict.fromkeys(("entities", "relations", "train", "valid", "test"), int)
+    wanted = [{option_name(name): kinds[name] for name in kinds}, {"sha256": str, **sizes}]
+    for part, found, expected in zip(("settings", "data"), parts, wanted, strict=True):
+        if not isinstance(found, dict):
+            raise CardkgeError(f"{path}: it has no object {part!r}; {_REMEDY}")
+        for name in sorted(found.keys() ^ expected.keys()):
+            fault = "unknown" if name in found else "missing"
+            raise CardkgeError(f"{path}: {name!r} in {part!r} is {fault}; {_REMEDY}")
+        for name, kind in expected.items():
+            if not _fits(found[name], kind):
+                raise CardkgeError(
+                    f"{path}: {name!r} is {found[name]!r}, expected {getattr(kind, '__name__', kind)}; {_REMEDY}"
+                )
+    settings = Settings(**{name: parts[0][option_name(name)] for name in kinds})
+    try:
+        settings.check()
+    except CardkgeError as error:
+        raise CardkgeError(f"{path}: {error}") from error
+    return settings, parts[1]
+
+
+def _read_arrays(path):
+    try:
+        with zipfile.ZipFile(path) as archive, np.load(path, allow_pickle=False) as stored:
+            if archive.testzip() is not None:  # before NumPy trusts any header
+                raise zipfile.BadZipFile("a checksum is wrong")
+            return {name: stored[name] for name in stored.files}
+    # zip, zlib, header, memory and object faults come as a dozen unrelated classes
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, OSError) and error.strerror:
+            reason = error.strerror
+        raise CardkgeError(f"{path}: cannot be read ({reason}); {_REMEDY}") from error
+
+
+def _parse_state(path, arrays, settings):
+    """The member `state` of model.npz, its types checked."""
+    try:
+        state = json.loads(arrays["state"].tobytes().decode())
+        _check_version(path, state["format_version"])
+        best = state["best"]
+        counts = [state["epoch"], state["step"], *([best["epoch"]] if best else [])]
+        floats = [*state["partial"].values(), *(best.values() if best else [])]
+        if not all(type(n) is int and n >= 0 for n in counts):
+            raise ValueError("a count is no whole number")
+        if not all(_fits(x, float) for x in floats):
+            raise ValueError("a sum is no number")
+        stored = dict(state["settings"])
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise CardkgeError(f"{path}: its state is damaged ({reason}); {_REMEDY}") from error
+    given = {option_name(f.name): getattr(settings, f.name) for f in fields(Settings)}
+    for name, value in _fixed(given).items():
+        if stored.get(name) != value:
+            raise CardkgeError(
+                f"{path}: trained with {name} = {stored.get(name)!r}, but config.json says "
+                f"{value!r}; correct config.json, or train again with --force"
+            )
+    return state
+
+
+def _check_arrays(path, group, arrays, shapes, dtype):
+    """Refuse arrays that are not those of the model: names, shapes, dtype, finite parameters."""
+    for name in sorted(arrays.keys() | shapes.keys()):
+        found = arrays.get(name)
+        if found is None or name not in shapes:
+            fault = "missing" if found is None else "unexpected"
+        elif found.shape != shapes[name] or found.dtype != dtype:
+            fault = f"{found.dtype} {found.shape}, expected {np.dtype(dtype)} {shapes[name]}"
+        else:
+            continue
+        raise CardkgeError(f"{path}: {group}.{name} is {fault}; {_REMEDY}")
+    if group != "accumulators":  # which an overflow may have left infinite, to no other harm
+        _check_finite(arrays, f"{path}: {group}")
+
+
+def _check_finite(arrays, where):
+    for name, array in arrays.items():
+        bad = array.size - np.count_nonzero(np.isfinite(array))
+        if bad:
+            raise CardkgeError(
+                f"{where}: {bad} of the {array.size} values of {name} are NaN or infinite; "
+                "train again, for instance with a smaller learning rate"
+            )
+
+
+def _history_text(history):
+    """history.csv: a line per epoch; columns in order of first appearance, empty where absent."""
+    columns = list(dict.fromkeys(["epoch", *(name for record in history for name in record)]))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(
+        {name: int(x) if name == "epoch" else float(x) for name, x in record.items()} for record in history
+    )
+    return text.getvalue()
+
+
+def _read_history(path, epochs):
+    """The records of the first `epochs` epochs: the file may be ahead of model.npz, see save_run."""
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            rows = [{name: float(x) for name, x in row.items() if x != ""} for row in csv.DictReader(file, strict=True)]
+        history = [{**row, "epoch": int(row["epoch"])} for row in rows if row["epoch"] <= epochs]
+        if [record["epoch"] for record in history] != list(range(1, epochs + 1)):
+            raise ValueError(f"expected the epochs 1 to {epochs}")
+    except (OSError, ValueError, TypeError, KeyError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CardkgeError(f"{path}: cannot be read ({reason}); {_REMEDY}") from error
+    return history

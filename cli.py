@@ -1,0 +1,755 @@
+"""The commands of cardkge: `python cli.py --help`.
+
+No mathematics here. The library is imported inside the commands, so that help needs neither
+NumPy nor Numba. What the program finds wrong is one line on stderr and exit code 1.
+"""
+
+import contextlib
+import difflib
+import json
+import math
+import os
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+
+# The kernels have their own threads; BLAS threads below them would only get in their way. BLAS
+# reads these when NumPy is imported.
+for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+
+METRICS = ("hits@1", "hits@3", "hits@5", "hits@10", "mrr")  # shown in percent
+CHECKPOINT_SECONDS = 60.0  # between two saved states while training ...
+CHECKPOINT_SHARE = 0.05  # ... or longer, so that no more than this share of the time goes to saving
+PLAIN_LINES = 15  # of progress, where the output is no terminal
+
+
+class Program(click.Group):
+    """Turns what the library and the user raise into one line and an exit code."""
+
+    def invoke(self, ctx):
+        # names are UTF-8 whatever the locale; where it cannot show a letter, show its code
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="backslashreplace")
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("stopped", err=True)
+            ctx.exit(128 + signal.SIGINT)
+        except MemoryError:
+            self.fail(ctx, "not enough memory; try a smaller --dim, or a smaller data set")
+        except Exception as error:
+            library = sys.modules.get("cardkge")
+            if library is None or not isinstance(error, library.CardkgeError):
+                raise
+            self.fail(ctx, error)
+
+    @staticmethod
+    def fail(ctx, error):
+        click.echo("error: " + " ".join(str(error).splitlines()), err=True)
+        ctx.exit(1)
+
+
+class Real(click.FloatRange):
+    """A finite number in a range; click's own lets NaN and infinity pass."""
+
+    def convert(self, value, param, ctx):
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+
+def choice(*values):
+    return click.Choice(values)
+
+
+def option(names, kind, default, text):
+    """A click option; its default, if it has one, is shown beside its help."""
+    kinds = {"is_flag": True} if kind is bool else {"type": kind}
+    return click.option(*names.split(), default=default, show_default=default is not None, help=text, **kinds)
+
+
+def options(*several):
+    """Several click options as one decorator, in the order of the help."""
+
+    def decorate(command):
+        for each in reversed(several):
+            command = each(command)
+        return command
+
+    return decorate
+
+
+AT_LEAST_0, AT_LEAST_1 = click.IntRange(min=0), click.IntRange(min=1)
+FILE, FOLDER = click.Path(dir_okay=False), click.Path(path_type=Path)
+SPLITS = ("train", "valid", "test")
+
+data_options = options(
+    option("--data", str, "families", "A data set of the table `data`, or the folder of one."),
+    option("--columns", choice("hrt", "htr", "rht", "rth", "thr", "trh"), "hrt", "Order of the fields in a line."),
+)
+run_argument = click.argument("folder", metavar="RUN", type=FOLDER)
+moved_data = option("--data", str, None, "Where the data of the run is now, if it has moved.")
+json_option = option("--json json_file", FILE, None, "Also write the figures there.")
+threads_option = option(
+    "--threads", AT_LEAST_1, None, "Threads; they change the time, not the result.  [default: all cores]"
+)
+
+
+def library():
+    """The library, imported at the last moment."""
+    import cardkge
+
+    return cardkge
+
+
+def warn(message):
+    click.echo(f"warning: {message}", err=True)
+
+
+def table(rows, headers, align="l"):
+    """Print a table of text; `align` has an l or r per column, r for those after its end."""
+    from tabulate import tabulate
+
+    sides = [{"l": "left", "r": "right"}[side] for side in align.ljust(len(headers), "r")]
+    click.echo(tabulate(rows, headers, disable_numparse=True, colalign=sides if rows else None))
+
+
+def interval(lower, upper):
+    return f"[{lower:.15g}, {upper:.15g}" + (")" if math.isinf(upper) else "]")
+
+
+def short(value):
+    """Three digits or more of a sum."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def write_json(path, value):
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    library().replace_file(path, lambda file: file.write(text.encode()))
+
+
+def open_data(name, columns, **options):
+    """Load a data set and print its warnings."""
+    dataset = library().load_dataset(name, columns, **options)
+    for message in dataset.warnings:
+        warn(message)
+    return dataset
+
+
+def run_data(run, data=None, **where):
+    """The data set of a run, from where it is now."""
+    try:
+        return open_data(data or run.settings.data, run.settings.columns, **where)
+    except library().CardkgeError as error:
+        if data:
+            raise
+        raise library().CardkgeError(f"{error} (--data says where the run's data is now)") from error
+
+
+def open_run(folder, data=None):
+    """A saved run and its data set, with the ids of the run."""
+    run = library().load_run(folder)
+    dataset = run_data(run, data)
+    if library().describe_data(dataset) != run.data:
+        warn(f"{dataset.folder}: these are not the triples that {folder} was trained on")
+        dataset = library().align_dataset(dataset, run)
+    return run, dataset
+
+
+def find_bounds(bounds, dataset):
+    """(R, 2) bounds mined from train, or read from a file."""
+    if bounds == "mined":
+        return library().mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations)
+    return library().read_bounds(bounds, dataset.relations)
+
+
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
+def main():
+    """Knowledge graph embeddings with cardinality constraints.
+
+    Train a link predictor that knows how many tails a head may have in each relation, and see
+    what it makes of it. Start with: python cli.py train --epochs 50
+    """
+
+
+# --- data and bounds
+
+
+@main.group(invoke_without_command=True)
+@click.pass_context
+def data(ctx):
+    """The data sets: their sizes, and where they were found."""
+    if ctx.invoked_subcommand:
+        return
+    rows = []
+    for entry in library().dataset_table():
+        sizes = [entry[k] for k in ("entities", "relations", *SPLITS)]
+        found = str(entry["folder"] or f"not on this machine; {entry['source']}")
+        rows.append([entry["name"], *(f"{n:,}" if n else "-" for n in sizes), found])
+    table(rows, ["name", "entities", "relations", *SPLITS, "found in"], "lrrrrrl")
+
+
+@data.command()
+@click.argument("name")
+def fetch(name):
+    """Download the data set NAME, check it, and keep it in the user's cache."""
+
+    def progress(done, total):
+        of = f" of {total / 1e6:.1f}" if total else ""
+        click.echo(f"\r{name}: {done / 1e6:.1f}{of} MB\x1b[K", nl=False)
+
+    folder = library().fetch_dataset(name, progress=progress if sys.stdout.isatty() else None)
+    click.echo(f"\r\x1b[K{folder}" if sys.stdout.isatty() else folder)
+
+
+@data.command()
+@click.argument("name")
+@option("--columns", str, "hrt", "Order of the fields in a line.")
+def show(name, columns):
+    """Sizes of the data set NAME (or of the folder NAME), and a triple of each relation."""
+    dataset = open_data(name, columns)
+    splits = [getattr(dataset, split) for split in SPLITS]
+    click.echo(f"{dataset.folder}: {dataset.n_entities:,} entities, {dataset.n_relations:,} relations\n")
+    rows = []
+    for relation, relation_name in enumerate(dataset.relations):
+        chosen = [triples[triples[:, 1] == relation] for triples in splits]
+        h, _, t = next(triples[0] for triples in chosen if len(triples))
+        counts = [f"{len(triples):,}" for triples in chosen]
+        rows.append([relation_name, dataset.entities[h], dataset.entities[t], *counts])
+    rows.append(["(all)", "", "", *(f"{len(triples):,}" for triples in splits)])
+    table(rows, ["relation", "for example, head", "tail", *SPLITS], "lll")
+
+
+@main.command()
+@data_options
+@option(
+    "--population",
+    choice("subjects", "relation", "entities"),
+    "subjects",
+    "Over whom the lower bound is taken: heads of any train triple, heads of the relation, all entities.",
+)
+@option("--out", FILE, None, "Write a bounds file there.")
+def mine(data, columns, population, out):
+    """Bounds on the number of tails per head, mined from the train split."""
+    dataset = open_data(data, columns)
+    bounds = library().mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations, population)
+    if out:
+        library().write_bounds(out, bounds, dataset.relations)
+    rows = [[name, f"{low:g}", f"{up:g}"] for name, (low, up) in zip(dataset.relations, bounds, strict=True)]
+    table(rows, ["relation", "lower", "upper"])
+
+
+# --- training
+
+training_options = options(  # the fields of Settings
+    option("--model", choice("distmult", "complex", "ermlp"), "distmult", "Scoring function."),
+    option("--dim", AT_LEAST_1, None, "Size k of an embedding: 200 distmult, 150 complex, 100 ermlp."),
+    option("--hidden", AT_LEAST_1, 100, "Hidden units (ermlp)."),
+    option("--epochs", AT_LEAST_0, 200, "Passes over the train split."),
+    option("--batches", AT_LEAST_1, 10, "Mini-batches per epoch."),
+    option("--batch-size", AT_LEAST_1, None, "Train triples per mini-batch, in place of --batches."),
+    option("--negatives", AT_LEAST_1, 2, "Corruptions of a train triple: of its tail, its head, ..."),
+    option("--filter-negatives", bool, False, "Corruptions are no train triples."),
+    option("--loss", choice("logistic", "hinge"), "logistic", "Loss."),
+    option("--margin", Real(min=0), 1.0, "Margin between probabilities (hinge)."),
+    option("--optimizer", choice("adagrad", "sgd"), "adagrad", "Update rule."),
+    option("--learning-rate", Real(min=0, min_open=True), 0.1, "Step size."),
+    option("--decay", Real(min=0), 0.0, "Divide the learning rate by 1 + decay * epoch (sgd)."),
+    option("--accumulator", Real(min=0), 0.1, "Where sums of squared gradients start (adagrad)."),
+    option("--l2", Real(min=0), 0.0, "Weight of l2/2 ||row||^2 for the rows of each example."),
+    option("--project", choice("unit", "none"), "unit", "Entity rows to norm 1 after each step, or not."),
+    option("--bounds", str, "none", "Cardinality bounds: mined (from train), none, or a bounds file."),
+    option("--lambda penalty_weight", Real(min=0), 0.01, "Weight of the cardinality penalty, where there are bounds."),
+    option(
+        "--sampling",
+        choice("exact", "uniform", "importance", "bernoulli"),
+        "uniform",
+        "How the objects of a sum X_hr are drawn.",
+    ),
+    option("--inclusion", choice("frequency", "uniform"), "frequency", "Chance of an object (bernoulli)."),
+    option("--subjects", AT_LEAST_1, 10, "Subjects (mu) per bounded relation and step."),
+    option("--objects", AT_LEAST_1, 100, "Objects (omega) per bounded relation and step."),
+    option("--subject-pool", choice("relation", "entities"), "relation", "Heads of the relation, or all."),
+    option("--seed", AT_LEAST_0, 0, "Seed of everything random."),
+    option("--dtype", choice("float32", "float64"), "float32", "Precision of the parameters."),
+    option("--validate-every", AT_LEAST_0, 0, "Epochs between validations; the best (hits@10) is kept. 0: none."),
+    option("--patience", AT_LEAST_0, 0, "Stop after so many validations with no better one. 0: never."),
+)
+
+
+@main.command()
+@data_options
+@training_options
+@threads_option
+@option("--out", FOLDER, None, "Folder of the run.  [default: the next free number under runs/]")
+@option("--resume", bool, False, "Go on with the run at --out, with its settings. --epochs may be raised.")
+@option("--force", bool, False, "Replace the run at --out.")
+@click.pass_context
+def train(ctx, out, resume, force, threads, **options):
+    """Train a model, evaluate it on the test split, save the run.
+
+    Ctrl-C saves the state and says how to go on. The same seed and settings give the same
+    parameters, bit by bit, whatever the threads and however often the run was resumed.
+    """
+    given = {name for name in ctx.params if ctx.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE}
+    if resume and (force or out is None):
+        raise click.UsageError("--resume needs --out RUN, and excludes --force.")
+    if {"batches", "batch_size"} <= given:
+        raise click.UsageError("--batches and --batch-size exclude each other.")
+    if resume:
+        run = library().load_run(out)
+        update_settings(run, {name: options[name] for name in given & options.keys()})
+        dataset = run_data(run)
+        if library().describe_data(dataset) != run.data:
+            raise library().CardkgeError(
+                f"{dataset.folder}: the data has changed since {out} was trained on it; "
+                "give the old data with --data, or train anew"
+            )
+        if run.epoch >= run.settings.epochs:
+            click.echo(f"{out} has finished its {run.epoch} epochs; --epochs may be raised")
+        fit(run, dataset, out, threads)
+        return
+    with new_folder(out, force) as folder:
+        settings = library().Settings(**options)
+        settings.check()
+        dataset = open_data(settings.data, settings.columns)
+        bounds = None if settings.bounds == "none" else find_bounds(settings.bounds, dataset)
+        run = library().new_run(settings, dataset, bounds)
+        run.data = library().describe_data(dataset)
+        fit(run, dataset, folder, threads)
+
+
+def update_settings(run, given):
+    """Take over what a resumed run may change; a usage error for what it may not."""
+    for name, value in given.items():
+        saved = getattr(run.settings, name)
+        if name == "data" or (name == "epochs" and value >= saved):
+            setattr(run.settings, name, value)
+        elif value != saved:
+            option = "--" + library().option_name(name)
+            hint = "may only be raised" if name == "epochs" else "cannot change"
+            raise click.UsageError(f"{option} {hint} when a run is resumed: saved {saved}, given {value}.")
+
+
+@contextlib.contextmanager
+def new_folder(out, force):
+    """A folder for a new run, known to be writable; folders made here and left empty vanish."""
+    made = []
+    try:
+        yield claim_folder(out, force, made)
+    finally:
+        with contextlib.suppress(OSError):
+            for folder in made:
+                folder.rmdir()
+
+
+def claim_folder(out, force, made):
+    """Check --out or choose a folder, and make it; what was made is entered in `made`."""
+    cardkge = library()
+    replaced = out is not None and cardkge.is_run(out)
+    if replaced and not force:
+        raise cardkge.CardkgeError(f"{out} already holds a run; --resume goes on with it, --force replaces it")
+    if out and os.path.isfile(out):
+        raise cardkge.CardkgeError(f"{out} is a file; choose another folder with --out")
+    try:
+        if out is None:
+            out = numbered_folder(Path("runs"), made)
+        elif not out.exists():
+            made += [folder for folder in (out, *out.parents) if not folder.exists()]
+            out.mkdir(parents=True, exist_ok=True)
+        elif not replaced and any(entry.name != cardkge.STAGE for entry in out.iterdir()):
+            raise cardkge.CardkgeError(f"{out} is not empty and holds no run; choose another folder with --out")
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise cardkge.CardkgeError(
+            f"{error.filename or out}: cannot be written ({error.strerror}); choose another folder with --out"
+        ) from error
+    return out
+
+
+def numbered_folder(parent, made):
+    """Make the next free number under `parent`."""
+    if not parent.exists():
+        made.append(parent)
+        parent.mkdir(exist_ok=True)
+    taken = [int(entry.name) for entry in parent.iterdir() if entry.name.isdecimal()]
+    following = max(taken, default=0) + 1
+    while True:
+        folder = parent / f"{following:04d}"
+        with contextlib.suppress(FileExistsError):  # another process was quicker
+            folder.mkdir()
+            made.insert(0, folder)
+            return folder
+        following += 1
+
+
+@contextlib.contextmanager
+def held_signals():
+    """Collect SIGINT and SIGTERM instead of dying of them."""
+    caught = []
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = {s: signal.signal(s, lambda number, frame: caught.append(number)) for s in signals}
+    try:
+        yield caught
+    finally:
+        for s in signals:
+            signal.signal(s, before[s])
+
+
+class Progress:
+    """Shows training: one line redrawn on a terminal, at most about PLAIN_LINES lines elsewhere."""
+
+    def __init__(self, run, n_triples):
+        self.first, self.last, self.n_triples = run.epoch, run.settings.epochs, n_triples
+        self.every = max(1, math.ceil((self.last - self.first) / PLAIN_LINES))
+        self.terminal = sys.stdout.isatty()
+        self.start = self.drawn = time.monotonic()
+        self.text = ""
+
+    def on_epoch(self, run, record):
+        self.text = f"  objective {record['objective']:.4f}"
+        if record["penalty"]:
+            self.text += f" (penalty {record['penalty']:.4f})"
+        if "valid_mrr" in record:
+            self.text += f"  valid MRR {100 * record['valid_mrr']:.2f}"
+        self.text += f"  {self.n_triples / max(record['seconds'], 1e-9):,.0f} triples/s"
+        if self.terminal:
+            self.draw(run.epoch)
+        elif run.epoch in (self.first + 1, self.last) or run.epoch % self.every == 0:
+            click.echo(f"epoch {run.epoch}/{self.last}{self.text}{self.left(run.epoch)}")
+
+    def on_step(self, run, step, steps):
+        if self.terminal and time.monotonic() - self.drawn > 0.1:
+            self.draw(run.epoch + step / steps)
+
+    def draw(self, done):
+        filled = int(20 * done / max(self.last, 1))
+        bar = "#" * filled + "-" * (20 - filled)
+        line = f"[{bar}] epoch {math.ceil(done)}/{self.last}{self.text}{self.left(done)}"
+        width = shutil.get_terminal_size().columns - 1
+        click.echo(f"\r{line[:width]}\x1b[K", nl=False)
+        self.drawn = time.monotonic()
+
+    def left(self, done):
+        if done <= self.first:
+            return ""
+        seconds = (time.monotonic() - self.start) / (done - self.first) * (self.last - done)
+        return f"  {int(seconds) // 60}:{int(seconds) % 60:02d} left"
+
+    def close(self):
+        if self.terminal and self.drawn > self.start:
+            click.echo()
+
+
+def fit(run, dataset, folder, threads):
+    """Train and save the run, evaluate it on the test split, show and save the metrics."""
+    cardkge = library()
+    progress = Progress(run, len(dataset.train))
+    due = 0.0  # when to save the next time
+
+    def save():
+        nonlocal due
+        start = time.monotonic()
+        cardkge.save_run(run, folder)
+        end = time.monotonic()
+        due = end + max(CHECKPOINT_SECONDS, (end - start) / CHECKPOINT_SHARE)
+
+    def on_step(run, step, steps):
+        progress.on_step(run, step, steps)
+        if step < steps and time.monotonic() > due:
+            save()
+
+    def on_epoch(run, record):
+        progress.on_epoch(run, record)
+        if time.monotonic() > due:
+            save()
+
+    outcome = "finished"
+    with held_signals() as caught:
+        unfinished = run.epoch < run.settings.epochs
+        if unfinished:
+            run.metrics = None
+        save()
+        try:
+            if unfinished:
+                outcome = cardkge.train(run, dataset, threads, on_epoch, on_step, stop=lambda: bool(caught))
+                save()
+        except cardkge.NonFinite as error:
+            with contextlib.suppress(cardkge.CardkgeError):  # then the state saved before stays
+                save()
+            raise cardkge.CardkgeError(f"{error} ({folder} keeps the last good state)") from error
+        finally:
+            progress.close()
+    if caught:
+        again = f"python cli.py train --resume --out {shlex.quote(str(folder))}"
+        click.echo(f"stopped at epoch {run.epoch}; resume with: {again}", err=True)
+        sys.exit(128 + caught[0])
+    if outcome == "patience":
+        click.echo(f"validation is no longer better: stopped at epoch {run.epoch}")
+    if run.best:
+        found = f"hits@10 {100 * run.best['hits@10']:.2f} %, MRR {100 * run.best['mrr']:.2f} %"
+        click.echo(f"best on valid: {found} at epoch {run.best['epoch']}, which is kept")
+    click.echo(f"evaluating {len(dataset.test):,} test triples")
+    run.metrics = cardkge.evaluate(run.best_model(), dataset.test, known=dataset.known, threads=threads)
+    cardkge.save_metrics(run, folder)
+    show_metrics({(setting,): sides["both"] for setting, sides in run.metrics.items()}, ["test"])
+    click.echo(f"saved in {folder}")
+
+
+# --- what a run has learnt
+
+
+def show_metrics(rows, headers):
+    """Print metrics, in percent: a dict per row, keyed by the tuple of its first columns."""
+    lines = [[*key, *(f"{100 * m[name]:.2f}" for name in METRICS), f"{m['mean_rank']:,.1f}"] for key, m in rows.items()]
+    names = [f"{name.upper() if name == 'mrr' else name} %" for name in METRICS]
+    table(lines, [*headers, *names, "mean rank"], "l" * len(headers))
+
+
+@main.command()
+@run_argument
+@option("--split", choice("test", "valid", "train"), "test", "Triples to rank.")
+@option(
+    "--setting", choice("filtered", "raw", "both"), "both", "Leave other true answers out (filtered), or not (raw)."
+)
+@option(
+    "--ties", choice("realistic", "optimistic", "pessimistic"), "realistic", "Rank among equals: mean, best, worst."
+)
+@option("--by", choice("side", "relation"), None, "Show the parts too: head and tail, or the relations.")
+@moved_data
+@json_option
+@threads_option
+def evaluate(folder, split, setting, ties, by, data, json_file, threads):
+    """Rank the test triples of RUN and print its metrics, in percent."""
+    cardkge = library()
+    run, dataset = open_run(folder, data)
+    triples = getattr(dataset, split)
+    known = dataset.known if setting != "raw" else None
+    ranks = cardkge.rank_triples(run.best_model(), triples, known, ties=ties, threads=threads)
+    rows, report = {}, {}
+    for name in ("filtered", "raw") if setting == "both" else (setting,):
+        report[name] = cardkge.metrics_by_side(ranks[name])
+        for side in ("both", "head", "tail") if by == "side" else ("both",):
+            rows[name, side] = report[name][side]
+        if by == "relation":
+            report[name]["relations"] = {}
+            for relation, relation_name in enumerate(run.relations):
+                chosen = ranks[name][triples[:, 1] == relation]
+                if len(chosen):
+                    rows[name, relation_name] = cardkge.metrics(chosen)
+                    report[name]["relations"][relation_name] = rows[name, relation_name]
+    if json_file:
+        write_json(json_file, report)
+    show_metrics(rows, [split, by or "side"])
+
+
+def find(names, name, kind):
+    """The id of a name, or an error with names near to it."""
+    # where the locale is not UTF-8, Python has read the argument's bytes in another way
+    name = os.fsencode(name).decode("utf-8", "replace")
+    if name in names:
+        return names.index(name)
+    near = difflib.get_close_matches(name, names, 3)
+    hint = f"did you mean {', '.join(near)}?" if near else "`data show` lists relations and names"
+    raise library().CardkgeError(f"{kind} {name!r} is unknown to the run; {hint}")
+
+
+@main.command()
+@run_argument
+@option("--head", str, None, "Name of the head: complete (head, relation, ?).")
+@click.option("--relation", required=True, help="Name of the relation.")
+@option("--tail", str, None, "Name of the tail: complete (?, relation, tail).")
+@option("--top", AT_LEAST_1, 10, "Completions to show.")
+@option("--min-probability", Real(0, 1), 0.0, "Show none that is less probable.")
+@option("--hide-known", bool, False, "Leave out the triples of the data.")
+@moved_data
+def predict(folder, head, relation, tail, top, min_probability, hide_known, data):
+    """The likeliest completions of a triple, and X_hr beside its bound.
+
+    X_hr is the sum of the probabilities of (h, r, t) over all entities t: the number of tails that
+    the model expects. With --tail it is shown for each head in the table. A run without bounds is
+    shown beside those mined from its train split.
+    """
+    if (head is None) == (tail is None):
+        raise click.UsageError("Give --head or --tail, and not both.")
+    cardkge = library()
+    run = cardkge.load_run(folder)
+    model, bounds, source = run.best_model(), run.bounds, ""
+    r = find(run.relations, relation, "relation")
+    given, asked = (0, 2) if tail is None else (2, 0)  # columns of a triple
+    entity = find(run.entities, head if tail is None else tail, "entity")
+    known = {}
+    try:
+        dataset = cardkge.align_dataset(run_data(run, data, download=False), run)
+        for split in reversed(SPLITS):
+            triples = getattr(dataset, split)
+            rows = triples[(triples[:, given] == entity) & (triples[:, 1] == r)]
+            known.update((int(e), split) for e in rows[:, asked])
+        if not cardkge.is_bounded(bounds).any():
+            bounds, source = find_bounds("mined", dataset), " (mined)"
+    except cardkge.CardkgeError as error:
+        if hide_known or data:
+            raise
+        warn(f"known triples are not marked: {error}")
+    scores = (model.score_tails([entity], [r]) if tail is None else model.score_heads([r], [entity]))[0]
+    probabilities = cardkge.probability(scores)
+    chosen = [e for e in (-scores).argsort(kind="stable").tolist() if probabilities[e] >= min_probability]
+    chosen = [e for e in chosen if not (hide_known and e in known)][:top]
+    headers = ["rank", "entity", "known", "probability", "score"]
+    rows = [
+        [str(rank), run.entities[e], known.get(e, "-"), f"{probabilities[e]:.4f}", f"{scores[e]:.4f}"]
+        for rank, e in enumerate(chosen, 1)
+    ]
+    sums = cardkge.cardinality_sums(model, r, [entity] if tail is None else chosen)
+    bound = f"bound {interval(*bounds[r])}{source}"
+    if tail is None:
+        table(rows, headers, "rll")
+        click.echo(f"X_hr = {sums[0]:.2f}, {bound}")
+    else:
+        table([[*row, f"{x:.2f}"] for row, x in zip(rows, sums, strict=True)], [*headers, "X_hr"], "rll")
+        click.echo(f"X_hr of each head, {bound}")
+
+
+@main.command()
+@run_argument
+@click.argument("other", metavar="[OTHER]", required=False, type=click.Path(path_type=Path))
+@option(
+    "--bounds", str, None, "mined (from train), or a bounds file.  [default: those of RUN, else of OTHER, else mined]"
+)
+@moved_data
+@json_option
+@option("--plot", FILE, None, "Draw X_hr there (.png, .pdf, ...); needs matplotlib.")
+@threads_option
+def violations(folder, other, bounds, data, json_file, plot, threads):
+    """X_hr of all heads of each bounded relation of RUN, and of OTHER beside it.
+
+    outside: the share of heads whose X_hr is out of bounds, in percent; then the mean and the
+    quartiles of X_hr.
+    """
+    cardkge = library()
+    if plot:
+        pyplot = import_pyplot(plot)
+    run, dataset = open_run(folder, data)
+    runs = {str(folder): (run, dataset)}
+    if other:
+        second = cardkge.load_run(other)
+        if str(other) == str(folder):
+            raise click.UsageError("RUN and OTHER are the same folder.")
+        runs[str(other)] = (second, cardkge.align_dataset(dataset, second))
+    limits = choose_bounds(bounds, [run for run, _ in runs.values()], dataset)
+    found = {}  # folder -> relation name -> dict
+    for name, (each, its_data) in runs.items():
+        its_bounds = [limits.get(relation, (0.0, math.inf)) for relation in each.relations]
+        found[name] = {
+            each.relations[v["relation"]]: v
+            for v in cardkge.cardinality_violations(each.best_model(), its_bounds, its_data.train, threads=threads)
+        }
+    if json_file:
+        write_json(json_file, {name: violations_json(part) for name, part in found.items()})
+    show_violations(found)
+    if plot:
+        plot_violations(pyplot, found, plot)
+
+
+def choose_bounds(bounds, runs, dataset):
+    """Bounds by relation name: those asked for, else the first run's that has any, else mined."""
+    cardkge = library()
+    if bounds is None:
+        for run in runs:
+            if cardkge.is_bounded(run.bounds).any():
+                return dict(zip(run.relations, run.bounds.tolist(), strict=True))
+    array = find_bounds(bounds or "mined", dataset)
+    return dict(zip(dataset.relations, array.tolist(), strict=True))
+
+
+def violations_json(part):
+    """An upper bound of null is none."""
+    return {
+        relation: {
+            "lower": v["lower"],
+            "upper": None if math.isinf(v["upper"]) else v["upper"],
+            "subjects": int(v["subjects"]),
+            "outside": float(v["outside"]),
+            "mean": float(v["mean"]),
+            "quartiles": [float(q) for q in v["quartiles"]],
+        }
+        for relation, v in part.items()
+    }
+
+
+def show_violations(found):
+    click.echo("\n".join(f"({i}) {name}" for i, name in enumerate(found, 1)) + "\n")
+    headers = ["relation", "bound", "heads"]
+    for i in range(1, len(found) + 1):
+        headers += [f"({i}) outside %", "mean", "quartiles"]
+    headers += ["change outside %", "mean"] if len(found) > 1 else []
+    rows = []
+    for relation in next(iter(found.values())):
+        parts = [part[relation] for part in found.values()]
+        first, last = parts[0], parts[-1]
+        row = [relation, interval(first["lower"], first["upper"]), f"{first['subjects']:,}"]
+        for v in parts:
+            row += [f"{100 * v['outside']:.1f}", short(v["mean"]), " ".join(map(short, v["quartiles"]))]
+        if len(parts) > 1:
+            row += [f"{100 * (last['outside'] - first['outside']):+.1f}", f"{last['mean'] - first['mean']:+,.1f}"]
+        rows.append(row)
+    if rows:
+        table(rows, headers)
+    else:
+        click.echo("no relation is bounded")
+
+
+def import_pyplot(path):
+    """matplotlib.pyplot without a display; an error if it is missing or cannot write the file."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise library().CardkgeError("--plot needs matplotlib, which is not installed: pip install .[plot]") from error
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    known = pyplot.figure().canvas.get_supported_filetypes()
+    if Path(path).suffix[1:].lower() not in known:
+        raise click.UsageError(f"--plot {path}: the name must end in one of {', '.join(known)}.")
+    return pyplot
+
+
+def plot_violations(pyplot, found, path):
+    """A panel per relation with a violin of X_hr per run; dashed lines are the bounds."""
+    relations = list(next(iter(found.values())))
+    columns = min(4, max(1, len(relations)))
+    lines = max(1, math.ceil(len(relations) / columns))
+    figure, axes = pyplot.subplots(
+        lines, columns, figsize=(3 * columns, 2.6 * lines), squeeze=False, layout="constrained"
+    )
+    for axis in axes.flat[len(relations) :]:
+        axis.set_visible(False)
+    for axis, relation in zip(axes.flat, relations, strict=False):
+        parts = [part[relation] for part in found.values()]
+        drawn = axis.violinplot([v["sums"] for v in parts], showmedians=True)
+        for body, grey in zip(drawn["bodies"], ("0.75", "0.35"), strict=False):
+            body.set(facecolor=grey, edgecolor="black", alpha=1)
+        for name in ("cbars", "cmins", "cmaxes", "cmedians"):
+            drawn[name].set(color="black", linewidth=1)
+        for bound in (parts[0]["lower"], parts[0]["upper"]):
+            if math.isfinite(bound):
+                axis.axhline(bound, color="black", linestyle="--", linewidth=1)
+        axis.set_title(relation, fontsize="small")
+        axis.set_ylabel("X_hr", fontsize="small")
+        axis.set_xticks(range(1, len(found) + 1), [Path(name).name for name in found])
+    kind = Path(path).suffix[1:].lower()
+    library().replace_file(path, lambda file: figure.savefig(file, format=kind))
+
+
+if __name__ == "__main__":
+    main(prog_name="cli.py")

@@ -1,0 +1,485 @@
+"""Numba kernels of cardkge: arrays in, arrays out; no I/O, no classes, no global state.
+
+Every kernel here repeats, fused and compiled, a definition that stands in plain NumPy in cardkge.py; the tests hold the two
+equal. Callers check and allocate. Randomness is drawn by the caller and handed in.
+
+Letters: N entities, R relations, n positive triples of a batch, m corruptions of each, k columns of a row.
+A batch is three (n, 1 + m) id arrays (heads, relations by triple (n,), tails); column 0 is the positive triple.
+
+*Rows.* DistMult and ComplEx score rows of the entity and relation tables themselves. ER-MLP is linear before its tanh, so
+it is scored on *hidden rows* W_h' e_h, W_t' e_t and W_r' r, computed once for each distinct entity of a batch instead of
+once for each example. The kernels below see only rows; `output` is ER-MLP's vector w (empty for the other two).
+
+*Threads.* Kernels release the GIL and work on a range (first, last) of fixed units; the caller runs ranges on several
+threads. No two ranges write the same element and each sum runs in one fixed order, so the bits of a result do not depend
+on the number of threads.
+
+*Fast-math.* Only reassociation, contraction and signless zero are allowed (they let sums use vector registers). NaN and
+infinity keep their meaning.
+"""
+
+import math
+
+import numpy as np
+from numba import njit, types
+from numba.extending import overload
+
+DISTMULT, COMPLEX, ERMLP = 0, 1, 2  # `kind`: which scoring function
+LOGISTIC, HINGE = 0, 1  # `loss`
+
+compiled = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+
+# ------------------------------------------------------------------------------------------------------------------
+# tanh and sigma
+# ------------------------------------------------------------------------------------------------------------------
+
+# tanh(x) ~ x P(x^2) / Q(x^2) on [-9, 9], minimax in relative error (2.1e-8 before rounding), found by Lawson-weighted
+# least squares. In float32 the result is within 4e-7 of tanh, everywhere, and the compiler can vectorise it.
+_P0, _P1, _P2, _P3, _P4 = (
+    np.float32(c) for c in (0.99999998, 0.13381038197, 3.4956022423e-3, 2.060928445e-5, 1.3354882126e-8)
+)
+_Q1, _Q2, _Q3, _Q4 = (np.float32(c) for c in (0.46714353857, 2.587703790e-2, 3.285656604e-4, 7.776661408e-7))
+_ONE, _NINE = np.float32(1), np.float32(9)
+
+
+def rational_tanh(x):
+    """tanh of a float32, as a quotient of two polynomials; absolute and relative error below 4e-7, values in [-1, 1]."""
+    x = min(max(x, -_NINE), _NINE)
+    u = x * x
+    p = _P0 + u * (_P1 + u * (_P2 + u * (_P3 + u * _P4)))
+    q = _ONE + u * (_Q1 + u * (_Q2 + u * (_Q3 + u * _Q4)))
+    return min(max(x * p / q, -_ONE), _ONE)
+
+
+def tanh(x):
+    """tanh; float32 by `rational_tanh` when compiled, float64 by the mathematical library."""
+    return np.tanh(x)
+
+
+@overload(tanh)
+def _tanh(x):
+    if x == types.float32:
+        return rational_tanh
+    return lambda x: math.tanh(x)
+
+
+@compiled
+def sigma(x):
+    """1 / (1 + exp(-x)), in float64, without overflow for any finite x."""
+    if x >= 0:
+        return 1.0 / (1.0 + math.exp(-x))
+    e = math.exp(x)
+    return e / (1.0 + e)
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# The scoring functions on rows: the only code here that knows the models
+# ------------------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def triple_score(kind, rows, h, relation_rows, r, t, output):
+    """phi(h, r, t) of rows h and t of `rows` and row r of `relation_rows`."""
+    score = rows.dtype.type(0)
+    if kind == DISTMULT:  # sum_i h_i r_i t_i
+        for i in range(rows.shape[1]):
+            score += rows[h, i] * relation_rows[r, i] * rows[t, i]
+    elif kind == COMPLEX:  # Re(sum_i h_i r_i conj(t_i)); h = a + ib, r = c + id, t = e + if
+        k = rows.shape[1] // 2
+        for i in range(k):
+            a, b = rows[h, i], rows[h, k + i]
+            c, d = relation_rows[r, i], relation_rows[r, k + i]
+            score += (a * c - b * d) * rows[t, i] + (a * d + b * c) * rows[t, k + i]
+    else:  # w . tanh(W_h' h + W_t' t + W_r' r)
+        for i in range(rows.shape[1]):
+            score += output[i] * tanh(rows[h, i] + relation_rows[r, i] + rows[t, i])
+    return score
+
+
+@compiled
+def add_entity_gradient(kind, tail, c, rows, h, relation_rows, r, t, output, out, s):
+    """out[s] += c * d phi(h, r, t) / d row, of the tail's row if `tail` is 1, of the head's if 0."""
+    if kind == DISTMULT:
+        other = h if tail else t
+        for i in range(rows.shape[1]):
+            out[s, i] += c * relation_rows[r, i] * rows[other, i]
+    elif kind == COMPLEX:
+        k = rows.shape[1] // 2
+        if tail:  # h r
+            for i in range(k):
+                a, b = rows[h, i], rows[h, k + i]
+                re, im = relation_rows[r, i], relation_rows[r, k + i]
+                out[s, i] += c * (a * re - b * im)
+                out[s, k + i] += c * (a * im + b * re)
+        else:  # conj(r) t
+            for i in range(k):
+                e, f = rows[t, i], rows[t, k + i]
+                re, im = relation_rows[r, i], relation_rows[r, k + i]
+                out[s, i] += c * (e * re + f * im)
+                out[s, k + i] += c * (f * re - e * im)
+    else:  # w (1 - tanh^2), the same for all three rows
+        one = rows.dtype.type(1)
+        for i in range(rows.shape[1]):
+            z = tanh(rows[h, i] + relation_rows[r, i] + rows[t, i])
+            out[s, i] += c * output[i] * (one - z * z)
+
+
+@compiled
+def add_relation_gradient(kind, c, rows, h, relation_rows, r, t, output, out, s):
+    """out[s] += c * d phi / d relation row; for ER-MLP followed, in columns k.., by c * d phi / d w."""
+    k = rows.shape[1]
+    if kind == DISTMULT:
+        for i in range(k):
+            out[s, i] += c * rows[h, i] * rows[t, i]
+    elif kind == COMPLEX:  # conj(h) t
+        k = k // 2
+        for i in range(k):
+            a, b = rows[h, i], rows[h, k + i]
+            e, f = rows[t, i], rows[t, k + i]
+            out[s, i] += c * (a * e + b * f)
+            out[s, k + i] += c * (a * f - b * e)
+    else:
+        one = rows.dtype.type(1)
+        for i in range(k):
+            z = tanh(rows[h, i] + relation_rows[r, i] + rows[t, i])
+            out[s, i] += c * output[i] * (one - z * z)
+            out[s, k + i] += c * z
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# Losses: the value and d/d score of one positive triple and its corruptions
+# ------------------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def loss_of_triple(loss, margin, scores, i):
+    """The loss of row i of `scores` (n, 1 + m), which it replaces by d loss / d score."""
+    value = 0.0
+    if loss == LOGISTIC:  # log(1 + exp(-y score)), d = -y sigma(-y score)
+        for j in range(scores.shape[1]):
+            y = 1.0 if j == 0 else -1.0
+            x = y * scores[i, j]
+            value += math.log1p(math.exp(-abs(x))) + max(-x, 0.0)
+            scores[i, j] = -y * sigma(-x)
+    else:  # Eq. 2: [margin + sigma(negative) - sigma(positive)]_+ of each corruption
+        p = sigma(scores[i, 0])
+        total = 0.0
+        for j in range(1, scores.shape[1]):
+            q = sigma(scores[i, j])
+            excess = margin + q - p
+            scores[i, j] = 0.0
+            if excess > 0 or math.isnan(excess):
+                value += excess
+                scores[i, j] = q * (1.0 - q)
+                total -= p * (1.0 - p)
+        scores[i, 0] = total
+    return value
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# A batch: which rows, which occurrences
+# ------------------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def number_entities(ids, n_ends, n_subjects, by_role, slot_of, entities, uses, slots):
+    """Numbers the distinct entities of a step: slots 0, 1, ... in the order of first appearance.
+
+    ids (x,): the `ends` of the batch, flat (n_ends ids, head and tail in turn), then n_subjects subjects and, to the end,
+    objects of the regulariser. slot_of (N,) is a workspace that holds -1 everywhere, before and after. Writes
+    entities[slot] = id, uses[slot] = how often it stands in the batch itself, slots[x] = slot of ids[x].
+    Returns (count, a, b). With `by_role` the slots are ordered: only a head [0, a), both [a, b), only a tail [b, count),
+    so that the heads' rows and the tails' rows each are contiguous; otherwise a = 0 and b = count.
+    """
+    count = 0
+    for x in range(ids.size):
+        e = ids[x]
+        s = slot_of[e]
+        if s < 0:
+            s = count
+            slot_of[e] = s
+            entities[s] = e
+            uses[s] = 0
+            count += 1
+        slots[x] = s
+        if x < n_ends:
+            uses[s] += 1
+    for s in range(count):
+        slot_of[entities[s]] = -1
+    if not by_role:
+        return count, 0, count
+
+    role = np.zeros(count, np.int8)  # 1 a head, 2 a tail, 3 both
+    for x in range(ids.size):
+        tail = (x & 1) if x < n_ends else (1 if x >= n_ends + n_subjects else 0)
+        role[slots[x]] |= 1 + tail
+    a = np.sum(role == 1)
+    b = count - np.sum(role == 2)
+    place = np.array([0, 0, b, a])  # next slot for an entity of role 1, 2, 3
+    moved = np.empty(count, slots.dtype)
+    for s in range(count):
+        moved[s] = place[role[s]]
+        place[role[s]] += 1
+    old_entities, old_uses = entities[:count].copy(), uses[:count].copy()
+    for s in range(count):
+        entities[moved[s]] = old_entities[s]
+        uses[moved[s]] = old_uses[s]
+    for x in range(ids.size):
+        slots[x] = moved[slots[x]]
+    return count, a, b
+
+
+@compiled
+def list_occurrences(ends, n_rows, starts, occurrences):
+    """Counting sort of the positions of `ends` (x,) by the row they name: those of row s, in rising order, are
+    occurrences[starts[s] : starts[s + 1]]. starts (n_rows + 1,) and occurrences (x,) are written."""
+    starts[: n_rows + 1] = 0
+    for x in range(ends.size):
+        starts[ends[x] + 1] += 1
+    for s in range(n_rows):
+        starts[s + 1] += starts[s]
+    for x in range(ends.size):  # starts[s] runs to the end of its list ...
+        s = ends[x]
+        occurrences[starts[s]] = x
+        starts[s] += 1
+    for s in range(n_rows, 0, -1):  # ... and is put back
+        starts[s] = starts[s - 1]
+    starts[0] = 0
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# One training step: coefficients, then the gradient of each row, then the update
+# ------------------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def loss_units(first, last, kind, loss, margin, ends, relations, units, tables, coefficients, values, gradients):
+    """Scores and losses of the units first..last, and the relation's part of the gradient.
+
+    A unit u is the triples units[u]..units[u + 1], all of one relation. ends (n, 1 + m, 2) rows of head and tail;
+    relations (n,). tables = (rows, relation_rows, output). Writes coefficients (n, 1 + m) = d loss / d score,
+    values[u] = the unit's loss, gradients[u] = its sum of coefficient * d score / d relation row (and d w).
+    """
+    rows, relation_rows, output = tables
+    for u in range(first, last):
+        values[u] = 0.0
+        gradients[u, :] = 0
+        for i in range(units[u], units[u + 1]):
+            r = relations[i]
+            for j in range(ends.shape[1]):
+                coefficients[i, j] = triple_score(kind, rows, ends[i, j, 0], relation_rows, r, ends[i, j, 1], output)
+            values[u] += loss_of_triple(loss, margin, coefficients, i)
+            for j in range(ends.shape[1]):
+                c = coefficients[i, j]
+                if c != 0:
+                    add_relation_gradient(
+                        kind,
+                        c,
+                        rows,
+                        ends[i, j, 0],
+                        relation_rows,
+                        r,
+                        ends[i, j, 1],
+                        output,
+                        gradients,
+                        u,
+                    )
+
+
+@compiled
+def entity_gradients(first, last, kind, ends, relations, starts, occurrences, tables, coefficients, gradients):
+    """gradients[s] = sum over the occurrences of row s of coefficient * d score / d row, for s in first..last.
+
+    An occurrence is a position in `ends` (n, 1 + m, 2), flat: its lowest bit says head (0) or tail (1).
+    """
+    rows, relation_rows, output = tables
+    width = ends.shape[1]
+    for s in range(first, last):
+        gradients[s, :] = 0
+        for q in range(starts[s], starts[s + 1]):
+            x = occurrences[q] >> 1
+            i = x // width
+            j = x - i * width
+            c = coefficients[i, j]
+            if c != 0:
+                add_entity_gradient(
+                    kind, occurrences[q] & 1, c, rows, ends[i, j, 0], relation_rows, relations[i],
+                    ends[i, j, 1], output, gradients, s,
+                )  # fmt: skip
+
+
+@compiled
+def add_rows(first, last, slots, values, gradients):
+    """gradients[slots[x]] += values[x] for every x, in order; columns first..last only (a range of columns a thread)."""
+    for x in range(slots.size):
+        s = slots[x]
+        for i in range(first, last):
+            gradients[s, i] += values[x, i]
+
+
+@compiled
+def update_rows(first, last, table, accumulator, ids, gradients, l2_weights, rate, adagrad, project, faults):
+    """One step of SGD or AdaGrad on the rows ids[s] of `table`, for s in first..last; with `project` each to L2 norm 1.
+
+    gradient = gradients[s] + l2_weights[s] * row. AdaGrad: accumulator += gradient^2, row -= rate * gradient /
+    sqrt(accumulator), without an eps: where the accumulator is still 0, nothing changes. A row of zeros stays one.
+    faults[0] is set to 1 where a new row is not finite.
+    """
+    zero = table.dtype.type(0)
+    for s in range(first, last):
+        e = ids[s]
+        l2 = l2_weights[s]
+        square = zero
+        if adagrad:
+            for i in range(table.shape[1]):
+                g = gradients[s, i] + l2 * table[e, i]
+                a = accumulator[e, i] + g * g
+                accumulator[e, i] = a
+                v = table[e, i] - (rate * g / math.sqrt(a) if a > 0 else zero)
+                table[e, i] = v
+                square += v * v
+        else:
+            for i in range(table.shape[1]):
+                v = table[e, i] - rate * (gradients[s, i] + l2 * table[e, i])
+                table[e, i] = v
+                square += v * v
+        norm = math.sqrt(square)
+        if not math.isfinite(norm):  # a square may overflow where the row does not
+            wide = 0.0
+            for i in range(table.shape[1]):
+                wide += np.float64(table[e, i]) ** 2
+            norm = table.dtype.type(math.sqrt(wide))
+            if not math.isfinite(norm):
+                faults[0] = 1
+        if project and norm > 0:
+            for i in range(table.shape[1]):
+                table[e, i] /= norm
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# The regulariser: sampled sums, Eqs. 5-7
+# ------------------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def hidden_scores(heads, tails, output, scores):
+    """ER-MLP: scores[i, t] = sum_j output_j tanh(heads[i, j] + tails[j, t]); note that `tails` (k', N) is transposed, so
+    that the innermost loop runs over tails, in blocks of 512 that stay in the cache for all heads."""
+    for start in range(0, tails.shape[1], 512):
+        stop = min(start + 512, tails.shape[1])
+        for i in range(heads.shape[0]):
+            scores[i, start:stop] = 0
+            for j in range(heads.shape[1]):
+                h, w = heads[i, j], output[j]
+                for t in range(start, stop):
+                    scores[i, t] += w * tanh(h + tails[j, t])
+
+
+@compiled
+def hidden_gradients(upstream, heads, tails, output, d_heads, d_tails, d_output):
+    """Backward pass of `hidden_scores`, here with tails (m, k'): adds sum upstream[i, t] d scores[i, t] to d_heads (n, k'),
+    d_tails (m, k') and d_output (k',)."""
+    one = heads.dtype.type(1)
+    for i in range(heads.shape[0]):
+        for t in range(tails.shape[0]):
+            c = upstream[i, t]
+            if c != 0:
+                for j in range(heads.shape[1]):
+                    z = tanh(heads[i, j] + tails[t, j])
+                    d = c * output[j] * (one - z * z)
+                    d_heads[i, j] += d
+                    d_tails[t, j] += d
+                    d_output[j] += c * z
+
+
+@compiled
+def bounded_sums(scores, weights, lower, upper, sums):
+    """Eqs. 5 and 6 for one relation: sums[i] = X_i = sum_t weights[t] sigma(scores[i, t]); returns the sum of
+    G_i = max(0, lower - X_i) + max(0, X_i - upper) and replaces scores (n, m) by d G / d scores, 0 at and within the bounds."""
+    penalty = 0.0
+    for i in range(scores.shape[0]):
+        x = 0.0
+        for t in range(scores.shape[1]):
+            p = sigma(scores[i, t])
+            scores[i, t] = p
+            x += weights[t] * p
+        sums[i] = x
+        penalty += max(0.0, lower - x) + max(0.0, x - upper) + 0.0 * x  # NaN stays NaN
+        slope = (1.0 if x > upper else 0.0) - (1.0 if x < lower else 0.0)
+        for t in range(scores.shape[1]):
+            p = scores[i, t]
+            scores[i, t] = slope * weights[t] * p * (1.0 - p)
+    return penalty
+
+
+@compiled
+def distinct_draws(uniforms, sizes, takes, marks, draws):
+    """Floyd's algorithm: for each b, takes[b] distinct integers of range(sizes[b]), each subset as likely as any other.
+
+    uniforms (sum of takes,) in [0, 1), used and answered in `draws` one b after the other. marks is a workspace of zeros,
+    before and after, at least as long as the largest size.
+    """
+    start = 0
+    for b in range(sizes.size):
+        stop = start + takes[b]
+        for x in range(start, stop):
+            j = sizes[b] - (stop - x)
+            d = min(int(uniforms[x] * (j + 1)), j)
+            if marks[d]:
+                d = j
+            marks[d] = 1
+            draws[x] = d
+        for x in range(start, stop):
+            marks[draws[x]] = 0
+        start = stop
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# Ranking
+# ------------------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def count_better(scores, tolerances, side, triples, kind, tables, tail_offset, starts, stops, known, counts):
+    """How many entities score above, and how many the same as, the right answer of each question.
+
+    scores (n, N) of every entity in the open place of triples (n, 3): the head's (side 0) or the tail's (1).
+    known[starts[i] : stops[i]]: the true answers to question i, each once. tables = (rows, relation_rows, output), a
+    tail's row is row tail_offset + id. A score within tolerances[i] of the right one is computed again by
+    `triple_score`. Writes counts[i] = (above, equal, above filtered, equal filtered), the right answer itself not
+    counted; -1 four times where a score is NaN.
+    """
+    rows, relation_rows, output = tables
+    for i in range(len(triples)):
+        ends = np.array([triples[i, 0], tail_offset + triples[i, 2]])
+        offset, r = side * tail_offset, triples[i, 1]
+        right = triple_score(kind, rows, ends[0], relation_rows, r, ends[1], output)
+        low, high = right - tolerances[i], right + tolerances[i]
+        counts[i, :] = 0
+        counts[i, 1] = -1  # the right answer equals itself
+        above, nan = 0, math.isnan(right)
+        for start in range(0, scores.shape[1], 256):
+            stop = min(start + 256, scores.shape[1])
+            surely, near = 0, 0
+            for e in range(start, stop):
+                surely += scores[i, e] > high
+                near += not (scores[i, e] > high or scores[i, e] < low)
+            above += surely
+            if near:
+                for e in range(start, stop):
+                    if not (scores[i, e] > high or scores[i, e] < low):
+                        ends[side] = offset + e
+                        s = triple_score(kind, rows, ends[0], relation_rows, r, ends[1], output)
+                        above += s > right
+                        counts[i, 1] += s == right
+                        nan = nan or math.isnan(s)
+        counts[i, 0] = above
+        counts[i, 2:] = counts[i, :2]
+        for q in range(starts[i], stops[i]):
+            ends[side] = offset + known[q]
+            if known[q] != triples[i, 2 * side]:
+                s = triple_score(kind, rows, ends[0], relation_rows, r, ends[1], output)
+                counts[i, 2] -= s > right
+                counts[i, 3] -= s == right
+        if nan:
+            counts[i, :] = -1

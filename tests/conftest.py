@@ -1,0 +1,68 @@
+"""Path set-up (``import cardkge`` works from any folder) and the fixtures that tests share."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import cardkge  # noqa: E402
+
+MODEL_NAMES = ("distmult", "complex", "ermlp")
+
+
+@pytest.fixture(params=MODEL_NAMES)
+def model_name(request):
+    """Each of the three models in turn."""
+    return request.param
+
+
+@pytest.fixture
+def make_model():
+    """A function that makes a model with random parameters large enough to matter."""
+
+    def make(name, n_entities=7, n_relations=3, dim=4, hidden=5, seed=0, dtype="float64", scale=0.8):
+        extra = {"hidden": hidden} if name == "ermlp" else {}
+        model = cardkge.MODELS[name](n_entities, n_relations, dim=dim, seed=seed, dtype=dtype, **extra)
+        rng = np.random.default_rng(1000 + seed)
+        for key in sorted(model.params):
+            array = model.params[key]
+            array[...] = rng.normal(0.0, scale, array.shape)
+        return model
+
+    return make
+
+
+@pytest.fixture
+def make_dataset():
+    """A function that wraps arrays of triples as a data set, without any file."""
+
+    def make(train, valid=(), test=(), n_entities=None, n_relations=None):
+        splits = [np.array(s, dtype=np.int32).reshape(-1, 3) for s in (train, valid, test)]
+        known = np.concatenate(splits)
+        n_entities = n_entities or int(known[:, [0, 2]].max()) + 1
+        n_relations = n_relations or int(known[:, 1].max()) + 1
+        return cardkge.Dataset(
+            "toy",
+            Path("toy"),
+            [f"e{i}" for i in range(n_entities)],
+            [f"r{i}" for i in range(n_relations)],
+            *splits,
+            (),
+        )
+
+    return make
+
+
+@pytest.fixture
+def toy(make_dataset):
+    """12 entities in a ring with 3 relations: next, next but one, and the ring reversed."""
+    n = 12
+    triples = [(i, 0, (i + 1) % n) for i in range(n)]
+    triples += [(i, 1, (i + 2) % n) for i in range(n)] + [(i, 1, (i + 3) % n) for i in range(0, n, 3)]
+    triples += [((i + 1) % n, 2, i) for i in range(n)]
+    triples = np.random.default_rng(5).permutation(np.array(triples))
+    return make_dataset(triples[:30], triples[30:35], triples[35:], n, 3)
