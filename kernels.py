@@ -21,13 +21,16 @@ infinity keep their meaning.
 import math
 
 import numpy as np
+from llvmlite import ir
 from numba import njit, types
-from numba.extending import overload
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
 
 DISTMULT, COMPLEX, ERMLP = 0, 1, 2  # `kind`: which scoring function
 LOGISTIC, HINGE = 0, 1  # `loss`
 
-compiled = njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+OPTIONS = {"error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
+compiled = njit(cache=True, nogil=True, **OPTIONS)
 
 # ------------------------------------------------------------------------------------------------------------------
 # tanh and sigma
@@ -56,7 +59,7 @@ def tanh(x):
     return np.tanh(x)
 
 
-@overload(tanh)
+@overload(tanh, jit_options=OPTIONS)
 def _tanh(x):
     if x == types.float32:
         return rational_tanh
@@ -70,6 +73,49 @@ def sigma(x):
         return 1.0 / (1.0 + math.exp(-x))
     e = math.exp(x)
     return e / (1.0 + e)
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# Prefetching: rows are read in an order that the processor cannot guess
+# ------------------------------------------------------------------------------------------------------------------
+
+
+@intrinsic
+def _prefetch(typing_context, table, row, column):
+    """Asks for the cache line of table[row, column]; nothing else happens."""
+
+    def code(context, builder, signature, arguments):
+        kind = signature.args[0]
+        array = context.make_array(kind)(context, builder, arguments[0])
+        at = [
+            context.cast(builder, index, index_type, types.intp)
+            for index, index_type in zip(arguments[1:], signature.args[1:])
+        ]
+        address = cgutils.get_item_pointer(context, builder, kind, array, at)
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        function = builder.module.declare_intrinsic(
+            "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        )
+        read, near, data = word(0), word(3), word(1)
+        builder.call(function, [builder.bitcast(address, byte), read, near, data])
+        return context.get_dummy_value()
+
+    return types.void(table, row, column), code
+
+
+def prefetch_row(table, row):
+    """Starts to bring row `row` of a 2-d array into the cache. No effect on any value."""
+
+
+@overload(prefetch_row, jit_options=OPTIONS)
+def _prefetch_row(table, row):
+    step = 64 // (table.dtype.bitwidth // 8)
+
+    def prefetch(table, row):
+        for column in range(0, table.shape[1], step):
+            _prefetch(table, row, column)
+
+    return prefetch
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -159,8 +205,9 @@ def loss_of_triple(loss, margin, scores, i):
         for j in range(scores.shape[1]):
             y = 1.0 if j == 0 else -1.0
             x = y * scores[i, j]
-            value += math.log1p(math.exp(-abs(x))) + max(-x, 0.0)
-            scores[i, j] = -y * sigma(-x)
+            e = math.exp(-abs(x))
+            value += math.log1p(e) + max(-x, 0.0)
+            scores[i, j] = -y * (e if x >= 0 else 1.0) / (1.0 + e)
     else:  # Eq. 2: [margin + sigma(negative) - sigma(positive)]_+ of each corruption
         p = sigma(scores[i, 0])
         total = 0.0
@@ -266,6 +313,11 @@ def loss_units(first, last, kind, loss, margin, ends, relations, units, tables, 
         gradients[u, :] = 0
         for i in range(units[u], units[u + 1]):
             r = relations[i]
+            if i + 1 < len(ends):
+                prefetch_row(rows, ends[i + 1, 0, 0])
+                prefetch_row(rows, ends[i + 1, 0, 1])
+                for j in range(1, ends.shape[1]):
+                    prefetch_row(rows, ends[i + 1, j, j & 1])
             for j in range(ends.shape[1]):
                 coefficients[i, j] = triple_score(kind, rows, ends[i, j, 0], relation_rows, r, ends[i, j, 1], output)
             values[u] += loss_of_triple(loss, margin, coefficients, i)
@@ -297,6 +349,10 @@ def entity_gradients(first, last, kind, ends, relations, starts, occurrences, ta
     for s in range(first, last):
         gradients[s, :] = 0
         for q in range(starts[s], starts[s + 1]):
+            if q + 3 < len(occurrences):
+                x = occurrences[q + 3] >> 1
+                i = x // width
+                prefetch_row(rows, ends[i, x - i * width, 1 - (occurrences[q + 3] & 1)])
             x = occurrences[q] >> 1
             i = x // width
             j = x - i * width
@@ -328,6 +384,9 @@ def update_rows(first, last, table, accumulator, ids, gradients, l2_weights, rat
     zero = table.dtype.type(0)
     for s in range(first, last):
         e = ids[s]
+        if s + 1 < last:
+            prefetch_row(table, ids[s + 1])
+            prefetch_row(accumulator, ids[s + 1])
         l2 = l2_weights[s]
         square = zero
         if adagrad:
@@ -363,16 +422,19 @@ def update_rows(first, last, table, accumulator, ids, gradients, l2_weights, rat
 
 @compiled
 def hidden_scores(heads, tails, output, scores):
-    """ER-MLP: scores[i, t] = sum_j output_j tanh(heads[i, j] + tails[j, t]); note that `tails` (k', N) is transposed, so
-    that the innermost loop runs over tails, in blocks of 512 that stay in the cache for all heads."""
-    for start in range(0, tails.shape[1], 512):
-        stop = min(start + 512, tails.shape[1])
+    """ER-MLP: scores[i, t] = sum_j output_j tanh(heads[i, j] + tails[j, t]). Here `tails` (k', m) is transposed: the
+    innermost loop runs over tails, in blocks that stay in the cache for all heads."""
+    size = 512
+    block = np.empty(size, scores.dtype)  # not part of any argument: so the compiler knows that it can vectorise
+    for start in range(0, tails.shape[1], size):
+        n = min(size, tails.shape[1] - start)
         for i in range(heads.shape[0]):
-            scores[i, start:stop] = 0
+            block[:] = 0
             for j in range(heads.shape[1]):
                 h, w = heads[i, j], output[j]
-                for t in range(start, stop):
-                    scores[i, t] += w * tanh(h + tails[j, t])
+                for t in range(n):
+                    block[t] += w * tanh(h + tails[j, start + t])
+            scores[i, start : start + n] = block[:n]
 
 
 @compiled

@@ -343,24 +343,48 @@ def test_distinct_draws_of_several_sizes_and_at_the_edge():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_count_better(dtype):
-    scores = np.array(
-        [[1, 2, 2, 3, 2, 0], [1, 2, 2, 3, 2, 0], [5, 5, 5, 5, 5, 5], [1, 2, np.nan, 3, 2, 0],
-         [np.inf, np.inf, 0, 0, 0, -np.inf]],
-        dtype=dtype,
+@pytest.mark.parametrize("tail_offset", [0, 300])
+def test_count_better(dtype, tail_offset):
+    """Hand-made, DistMult with k = 1: the score is h t. The scores handed in are off by up to 1e-3,
+    within the tolerance of 0.01, and must not decide between equal or nearly equal ones."""
+    values = np.zeros(300)  # more than one block of 256
+    values[:6] = [1, 2, 2, 3, 2, 0]
+    values[290:] = [2, 4, 4, 1.9995, 2.0005, 0, 0, 0, 0, -1]
+    rows = np.concatenate([values, values] if tail_offset else [values])[:, None].astype(dtype)
+    tables = rows, np.ones((1, 1), dtype=dtype), np.zeros(0, dtype=dtype)
+    triples = np.array([(0, 0, 1), (0, 0, 1), (0, 0, 5)], dtype=np.int32)
+    known = np.array([3, 1, 4, 293, 5, 2, 0], dtype=np.int32)
+    starts, stops = np.array([0, 4, 4]), np.array([4, 4, 7])
+    expected = {
+        # tails above 2: 3, 291, 292, 294; equal: 2, 4, 290 (known: 3, 4, 293). Third: above 0 are 1 to 4,
+        # 0 and 290 to 294, below is 299, equal all others (known: 2, 0)
+        1: [[4, 3, 3, 2], [4, 3, 4, 3], [10, 288, 8, 288]],
+        # heads, score 2 e, above 2: 1 to 4, 290 to 294, equal: none (known: 3, 1, 4, 293). Third: all 0
+        0: [[9, 0, 5, 0], [9, 0, 9, 0], [0, 299, 0, 297]],
+    }
+    rng = np.random.default_rng(0)
+    for side in (0, 1):
+        scores = values[triples[:, 2 - 2 * side]][:, None] * values
+        scores += rng.uniform(-1e-3, 1e-3, scores.shape)
+        counts = np.full((3, 4), 9)
+        kernels.count_better(
+            scores.astype(dtype), np.full(3, 0.01), side, triples, kernels.DISTMULT, tables,
+            tail_offset, starts, stops, known, counts,
+        )  # fmt: skip
+        assert counts.tolist() == expected[side]
+
+
+@pytest.mark.parametrize("place", [1, 5])
+def test_count_better_gives_up_on_nan(place):
+    """NaN in the right answer's score or in another's."""
+    rows, scores = np.ones((6, 1)), np.ones((1, 6))
+    rows[place] = scores[0, place] = np.nan
+    counts, nothing = np.full((1, 4), 9), np.zeros(1, dtype=np.int64)
+    kernels.count_better(
+        scores, np.full(1, 0.01), 1, np.array([(0, 0, 1)], dtype=np.int32), kernels.DISTMULT,
+        (rows, np.ones((1, 1)), np.zeros(0)), 0, nothing, nothing, np.zeros(0, np.int32), counts,
     )  # fmt: skip
-    answers = np.array([1, 0, 3, 1, 0], dtype=np.int32)
-    known = np.array([3, 4, 5, 0, 1, 2, 4, 5, 1], dtype=np.int32)
-    starts, stops = np.array([0, 3, 3, 8, 8]), np.array([3, 3, 8, 8, 9])
-    counts = np.full((5, 4), 9)
-    kernels.count_better(scores, answers, starts, stops, known, counts)
-    assert counts.tolist() == [
-        [1, 2, 0, 1],
-        [4, 0, 4, 0],
-        [0, 5, 0, 0],
-        [-1, -1, -1, -1],
-        [0, 1, 0, 0],
-    ]
+    assert counts.tolist() == [[-1, -1, -1, -1]]
 
 
 # --- the same again, interpreted and with checked indices

@@ -122,14 +122,14 @@ def test_gradients_have_the_shape_and_dtype_of_params(model_name, make_model):
 # --- initialisation
 
 INITIAL = [  # model, arguments, {parameter: (shape, fan in + fan out)}
-    ("distmult", {"dim": 30}, {"entity": ((50, 30), 60), "relation": ((40, 30), 60)}),
-    ("complex", {"dim": 30}, {"entity": ((50, 60), 120), "relation": ((40, 60), 120)}),
+    ("distmult", {"dim": 30}, {"entity": ((500, 30), 60), "relation": ((400, 30), 60)}),
+    ("complex", {"dim": 30}, {"entity": ((500, 60), 120), "relation": ((400, 60), 120)}),
     (
         "ermlp",
         {"dim": 30, "hidden": 400},
         {
-            "entity": ((50, 30), 60),
-            "relation": ((40, 30), 60),
+            "entity": ((500, 30), 60),
+            "relation": ((400, 30), 60),
             "hidden": ((90, 400), 490),
             "output": ((400,), 401),
         },
@@ -141,15 +141,15 @@ INITIAL = [  # model, arguments, {parameter: (shape, fan in + fan out)}
 @pytest.mark.parametrize("name, arguments, expected", INITIAL)
 def test_initialisation_is_glorot_uniform(name, arguments, expected, dtype):
     """Uniform on +- sqrt(6 / (fan in + fan out)): shape, range, mean and variance (5 sigma)."""
-    model = cardkge.MODELS[name](50, 40, seed=1, dtype=dtype, **arguments)
+    model = cardkge.MODELS[name](500, 400, seed=1, dtype=dtype, **arguments)
     assert set(model.params) == set(expected)
     for key, (shape, fans) in expected.items():
         array = model.params[key]
         assert array.shape == shape and array.dtype == dtype and array.flags.c_contiguous
         values = array.astype(float).ravel()
         bound = math.sqrt(6 / fans)
-        # P(the largest of 400 stays under 0.95 bound) = 0.95^400 = 1e-9
-        assert 0.95 * bound < np.abs(values).max() <= bound * (1 + 1e-6)
+        # P(the largest of n stays under (1 - 14 / n) bound) = exp(-14) = 1e-6
+        assert (1 - 14 / values.size) * bound < np.abs(values).max() <= bound * (1 + 1e-6)
         assert abs(values.mean()) < 5 * bound / math.sqrt(3 * values.size)
         # the variance of x^2 is bound^4 (1/5 - 1/9)
         spread = 5 * bound**2 * math.sqrt((1 / 5 - 1 / 9) / values.size)
