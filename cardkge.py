@@ -1741,10 +1741,10 @@ def rounding_bounds(model, tables, triples):
     summation, |computed - exact| <= (w + 4) u sum |terms| (Higham 2002, Section 3.1), with sum |terms| bounded by norms."""
     rows, relation_rows, output = tables
     unit = float(np.finfo(model.dtype).eps)
-    if model.kind == kernels.ERMLP:  # terms are below |w_i|; 4e-7 is the error of the float32 tanh
-        each = np.abs(output).sum(dtype=np.float64) * np.ones(len(triples))
-        unit = max(unit, 4e-7) if model.dtype == np.float32 else unit
-        return 2 * (len(output) + 8) * unit * each
+    if model.kind == kernels.ERMLP:  # terms below |w_i|, of a tanh within 4e-7 (float32) whose argument is rounded too
+        argument = 2 * float(np.abs(rows).max(initial=0)) + float(np.abs(relation_rows).max())
+        error = (len(output) + 8) * max(unit, 4e-7 if model.dtype == np.float32 else 0) + 4 * unit * argument
+        return np.full(len(triples), 2 * error * np.abs(output).sum(dtype=np.float64))
     longest = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64).max(initial=0.0))
     steepest = np.abs(relation_rows).max(1).astype(np.float64)
     return 4 * (rows.shape[1] + 8) * unit * longest**2 * steepest[triples[:, 1]]
@@ -1771,9 +1771,12 @@ def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, 
     known_triples = triples[:0] if known is None else checked_triples(model, known)
     tables, tail_offset = (model.params["entity"], model.params["relation"], model.output), 0
     if model.kind == kernels.ERMLP:
-        tail_offset = model.n_entities  # hidden rows of heads, then those of tails
-        h, r, t = model.encode(tables[0], tables[1], tables[0])
-        tables = np.concatenate((h, t)), r, model.output
+        tail_offset = model.n_entities  # hidden rows of heads, then those of tails, each of equal rows with equal bits
+        w_h, w_t, w_r = np.split(model.params["hidden"], 3)
+        rows = np.empty((2 * model.n_entities, model.hidden), model.dtype)
+        kernels.product_of_rows(tables[0], w_h, rows[:tail_offset])
+        kernels.product_of_rows(tables[0], w_t, rows[tail_offset:])
+        tables = rows, tables[1] @ w_r, model.output
     tolerances = rounding_bounds(model, tables, triples)
     counts = np.empty((2, len(triples), 4), np.int64)
     with contextlib.nullcontext(threads) if isinstance(threads, Threads) else Threads(threads) as threads:

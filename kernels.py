@@ -502,6 +502,16 @@ def distinct_draws(uniforms, sizes, takes, marks, draws):
 
 
 @compiled
+def product_of_rows(rows, layer, out):
+    """out = rows @ layer, every row by the same operations in the same order (a BLAS library may round by place)."""
+    for i in range(rows.shape[0]):
+        out[i, :] = 0
+        for j in range(rows.shape[1]):
+            for k in range(layer.shape[1]):
+                out[i, k] += rows[i, j] * layer[j, k]
+
+
+@compiled
 def count_better(scores, tolerances, side, triples, kind, tables, tail_offset, starts, stops, known, counts):
     """How many entities score above, and how many the same as, the right answer of each question.
 

@@ -310,6 +310,18 @@ def test_bounded_sums(dtype, rtol):
     np.testing.assert_allclose(scores, slopes, rtol=10 * rtol, atol=0)
 
 
+def test_bounded_sums_at_both_bounds():
+    """X is exactly 2 = lower = upper: no penalty, and no slope."""
+    scores, sums = np.zeros((1, 3)), np.zeros(1)
+    assert kernels.bounded_sums(scores, np.array([1.0, 1.0, 2.0]), 2.0, 2.0, sums) == 0
+    assert sums[0] == 2 and not np.any(scores)
+
+
+def test_bounded_sums_of_nan_are_not_hidden():
+    scores, sums = np.array([[0.0, np.nan]]), np.zeros(1)
+    assert math.isnan(kernels.bounded_sums(scores, np.ones(2), 0.0, 1.0, sums))
+
+
 @pytest.mark.parametrize("size, take", [(5, 2), (4, 3), (3, 3), (6, 1)])
 def test_distinct_draws_are_uniform_exactly(size, take):
     """Floyd: draw x is uniform over size - take + x + 1 values. One value of each cell, all

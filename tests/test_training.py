@@ -729,3 +729,5 @@ def test_golden_run(model_name, toy, monkeypatch, regularised):
     for key, array in run.model.params.items():
         np.testing.assert_allclose(array, start[key], rtol=1e-7, atol=1e-9)
     assert found == pytest.approx(GOLDEN[model_name, regularised], rel=1e-6)
+    means = [record["objective"] for record in run.history]  # of the steps of each epoch
+    assert means == pytest.approx([np.mean(found[i : i + 2]) for i in range(0, 10, 2)], rel=1e-12)
