@@ -1423,14 +1423,15 @@ class Trainer:
         units = np.append(np.flatnonzero(place % UNIT == 0), len(relations))
         coefficients = self.buffer("coefficients", *ends.shape[:2])
         losses = np.empty(len(units) - 1)
-        partial = self.buffer("partial", len(losses), width * (1 + mlp))
+        of_units = self.buffer("of_units", len(losses), width)
+        d_outputs = np.empty((len(losses), len(tables[2])), dtype)
         loss = kernels.LOGISTIC if settings.loss == "logistic" else kernels.HINGE
         threads.run(
             kernels.loss_units, len(losses), model.kind, loss, settings.margin, ends, relations, units, tables,
-            coefficients, losses, partial,
+            coefficients, losses, of_units, d_outputs,
         )  # fmt: skip
-        d_relation = np.zeros((model.n_relations, partial.shape[1]), dtype)
-        d_relation[relations[segments]] = np.add.reduceat(partial, np.searchsorted(units, segments))
+        d_relation, d_output = np.zeros((model.n_relations, width), dtype), d_outputs.sum(0)
+        d_relation[relations[segments]] = np.add.reduceat(of_units, np.searchsorted(units, segments))
 
         # 3. entity gradients
         starts = self.buffer("starts", n_rows + 1, dtype=np.int32)
@@ -1443,7 +1444,8 @@ class Trainer:
         )  # fmt: skip
         penalty = 0.0
         if sample is not None:
-            penalty = self.add_penalty(sample, tables, subjects, objects, slots[ends.size :], d_rows, d_relation)
+            to = slots[ends.size :], d_rows, d_relation, d_output
+            penalty = self.add_penalty(sample, tables, subjects, objects, *to)
 
         # 4. the update
         l2 = dtype.type(settings.l2)
@@ -1467,7 +1469,6 @@ class Trainer:
             matmul_rows(threads, d_tails, w_t.T, from_tails)
             d_entity[b:] = 0
             d_entity[a:] += from_tails
-            d_relation, d_output = np.split(d_relation, 2, 1)
             d_hidden = (
                 matmul_sum(threads, embeddings[:b], d_heads),
                 matmul_sum(threads, embeddings[a:], d_tails),
@@ -1477,7 +1478,7 @@ class Trainer:
                 "entity": d_entity,
                 "relation": d_relation @ w_r.T,
                 "hidden": np.concatenate(d_hidden)[:, :units],
-                "output": d_output.sum(0)[:units],
+                "output": d_output[:units],
             }
         rate = dtype.type(settings.learning_rate if learning_rate is None else learning_rate)
         adagrad = settings.optimizer == "adagrad"
@@ -1516,7 +1517,7 @@ class Trainer:
         output[: model.hidden] = model.params["output"]
         return *np.split(hidden, 3), output
 
-    def add_penalty(self, sample, tables, subjects, objects, slots, d_rows, d_relation):
+    def add_penalty(self, sample, tables, subjects, objects, slots, d_rows, d_relation, d_output):
         """Adds lambda * d sum(G_hr) to the row gradients; returns sum(G_hr). The sample's subjects and objects as ids
         of `tables` (flat), and as slots of `d_rows` (flat, one after the other)."""
         relations, shape, counts, _, weights = sample[0], sample[1].shape, *sample[2:]
@@ -1524,20 +1525,22 @@ class Trainer:
         width = d_rows.shape[1]
         d_subjects = self.buffer("d_subjects", *subjects.shape, width)
         d_objects = self.buffer("d_objects", *objects.shape, width)
-        d_r = np.zeros((len(relations), 1, d_relation.shape[1]), d_rows.dtype)
+        d_r = np.zeros((len(relations), 1, width), d_rows.dtype)
+        d_w = np.zeros((len(relations), len(d_output)), d_rows.dtype)
         penalties = np.zeros(len(relations))
         least = max(1, 2**16 // max(subjects.shape[1] * objects.shape[1], 1))
         self.threads.run(
             self.penalty_of_relations, len(relations), relations, subjects, counts, objects, weights, tables,
-            penalties, d_subjects, d_r, d_objects, least=least, parts=len(relations),
+            penalties, d_subjects, d_r, d_objects, d_w, least=least, parts=len(relations),
         )  # fmt: skip
         d_relation[relations] += d_r[:, 0]
+        d_output += d_w.sum(0)
         values = np.concatenate((d_subjects.reshape(-1, width), d_objects.reshape(-1, width)))
         self.threads.run(kernels.add_rows, width, slots, values, d_rows, least=16, parts=8)
         return math.fsum(penalties) if np.isfinite(penalties).all() else math.nan
 
     def penalty_of_relations(
-        self, first, last, relations, subjects, counts, objects, weights, tables, penalties, d_h, d_r, d_t
+        self, first, last, relations, subjects, counts, objects, weights, tables, penalties, d_h, d_r, d_t, d_w
     ):
         """sum of G_hr, and lambda times its gradients, of the relations first..last: `cardinality_penalty` on rows."""
         part = slice(first, last)
@@ -1560,11 +1563,10 @@ class Trainer:
             return
         scores *= self.model.dtype.type(self.settings.penalty_weight)
         if self.model.kind == kernels.ERMLP:
-            k = rows.shape[1]
             for i in range(first, last):
                 j = i - first
-                kernels.hidden_gradients(scores[j], h[j] + r[j], t[j], output, d_h[i], d_t[i], d_r[i, 0, k:])
-            d_r[part, :, :k] = d_h[part].sum(1, keepdims=True)
+                kernels.hidden_gradients(scores[j], h[j] + r[j], t[j], output, d_h[i], d_t[i], d_w[i])
+            d_r[part] = d_h[part].sum(1, keepdims=True)
         else:
             d_h[part], d_r[part], d_t[part] = self.model.d_pairs(h, r, t, scores, None)
 

@@ -171,8 +171,8 @@ def add_entity_gradient(kind, tail, c, rows, h, relation_rows, r, t, output, out
 
 
 @compiled
-def add_relation_gradient(kind, c, rows, h, relation_rows, r, t, output, out, s):
-    """out[s] += c * d phi / d relation row; for ER-MLP followed, in columns k.., by c * d phi / d w."""
+def add_relation_gradient(kind, c, rows, h, relation_rows, r, t, output, out, out_w, s):
+    """out[s] += c * d phi / d relation row; for ER-MLP also out_w[s] += c * d phi / d w."""
     k = rows.shape[1]
     if kind == DISTMULT:
         for i in range(k):
@@ -189,7 +189,7 @@ def add_relation_gradient(kind, c, rows, h, relation_rows, r, t, output, out, s)
         for i in range(k):
             z = tanh(rows[h, i] + relation_rows[r, i] + rows[t, i])
             out[s, i] += c * output[i] * (one - z * z)
-            out[s, k + i] += c * z
+            out_w[s, i] += c * z
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -300,17 +300,21 @@ def list_occurrences(ends, n_rows, starts, occurrences):
 
 
 @compiled
-def loss_units(first, last, kind, loss, margin, ends, relations, units, tables, coefficients, values, gradients):
+def loss_units(
+    first, last, kind, loss, margin, ends, relations, units, tables, coefficients, values, d_relations, d_outputs
+):
     """Scores and losses of the units first..last, and the relation's part of the gradient.
 
     A unit u is the triples units[u]..units[u + 1], all of one relation. ends (n, 1 + m, 2) rows of head and tail;
     relations (n,). tables = (rows, relation_rows, output). Writes coefficients (n, 1 + m) = d loss / d score,
-    values[u] = the unit's loss, gradients[u] = its sum of coefficient * d score / d relation row (and d w).
+    values[u] = the unit's loss, d_relations[u] = its sum of coefficient * d score / d relation row, d_outputs[u] = its
+    sum of coefficient * d score / d w (ER-MLP; else of width 0).
     """
     rows, relation_rows, output = tables
     for u in range(first, last):
         values[u] = 0.0
-        gradients[u, :] = 0
+        d_relations[u, :] = 0
+        d_outputs[u, :] = 0
         for i in range(units[u], units[u + 1]):
             r = relations[i]
             if i + 1 < len(ends):
@@ -324,18 +328,8 @@ def loss_units(first, last, kind, loss, margin, ends, relations, units, tables, 
             for j in range(ends.shape[1]):
                 c = coefficients[i, j]
                 if c != 0:
-                    add_relation_gradient(
-                        kind,
-                        c,
-                        rows,
-                        ends[i, j, 0],
-                        relation_rows,
-                        r,
-                        ends[i, j, 1],
-                        output,
-                        gradients,
-                        u,
-                    )
+                    h, t = ends[i, j, 0], ends[i, j, 1]
+                    add_relation_gradient(kind, c, rows, h, relation_rows, r, t, output, d_relations, d_outputs, u)
 
 
 @compiled

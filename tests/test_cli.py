@@ -387,6 +387,14 @@ def test_a_signal_in_the_middle_of_an_epoch_loses_no_step(graph, tmp_path, monke
     assert columns[0] == columns[1]  # all but the seconds
 
 
+def test_metrics_of_another_state_do_not_stay(run_copy, monkeypatch):
+    monkeypatch.setattr(cli.Progress, "on_epoch", lambda *arguments: os.kill(os.getpid(), signal.SIGINT))
+    assert "metrics.json" in os.listdir(run_copy)
+    assert invoke("train", "--resume", "--epochs", 9, "--out", run_copy).exit_code == 130
+    assert cardkge.load_run(run_copy).epoch == 4
+    assert "metrics.json" not in os.listdir(run_copy)
+
+
 def test_the_state_is_saved_from_time_to_time(graph, tmp_path, monkeypatch):
     """A process killed at once loses what came after its last checkpoint, and no more."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
@@ -573,6 +581,9 @@ def test_warnings_are_printed_once(graph, tmp_path):
         warnings = ok(*arguments).stderr.splitlines()
         assert len(warnings) == 3 and all(line.startswith("warning: ") for line in warnings)
         assert "1 of 31 train" in warnings[0] and "unseen" in warnings[2]
+    # the triple that is in train and test counts as one of train
+    rows = completions(ok("predict", run, "--head", "Zoë Ågren", "--relation", "r0"))
+    assert ["Šimon", "train"] in [row[1:3] for row in rows]
 
 
 def test_swapped_columns(tmp_path):

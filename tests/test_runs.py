@@ -247,6 +247,9 @@ NPZ_FAULTS = {
     "no readable entities": lambda p: rewrite_npz(p, lambda a: a.pop("entities")),
     "no readable relations": lambda p: rewrite_npz(p, lambda a: a.update(relations=a["relations"] + 128)),
     "names 11 entities": lambda p: rewrite_npz(p, lambda a: a.update(entities=a["entities"][:-4])),
+    "names 11 entities,": lambda p: rewrite_npz(
+        p, lambda a: a.update(entities=np.frombuffer(a["entities"].tobytes().replace(b"e1\n", b"e0\n"), np.uint8))
+    ),
     "state is damaged": lambda p: rewrite_npz(p, lambda a: a.pop("state")),
     "state is damaged (a count": lambda p: rewrite_npz(p, lambda a: set_state(a, epoch=-1)),
     "state is damaged (a sum": lambda p: rewrite_npz(p, lambda a: set_state(a, partial={"loss": "x"})),
