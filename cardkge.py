@@ -4,7 +4,7 @@ The paper: E. Munoz, P. Minervini, M. Nickles, *Embedding Cardinality Constraint
 doi:10.1145/3297280.3297502. The file follows its order:
 
 1. Triples and vocabularies   2. Bounds                    3. Scoring functions (Table 2, Eq. 1)
-4. Losses (Eq. 2)             5. The regulariser (Eqs. 3-7, sampling)   6. Objective (Eq. 8) and optimisers
+4. Losses (Eq. 2)             5. The regulariser (Eqs. 3-7, sampling)   6. Objective (Eq. 6) and optimisers
 7. Training (Algorithm 1)     8. Evaluation                9. Saved runs
 
 Letters: N entities, R relations, k dim, k' hidden units, n examples or triples, m corruptions of each positive triple,
@@ -873,18 +873,18 @@ def hinge_loss(positive, negative, margin):
 
 
 # ------------------------------------------------------------------------------------------------------------------
-# 5. The regulariser (paper, Eqs. 5-7, and the sampling of its sums)
+# 5. The regulariser (paper, Eqs. 3-7, and the sampling of its sums)
 # ------------------------------------------------------------------------------------------------------------------
 
 
 def violation(sums, lower, upper):
-    """Eq. 6: G = max(0, lower - X) + max(0, X - upper), and its slope d G / d X in {-1, 0, 1} (0 at the bounds)."""
+    """Eq. 5: G = max(0, lower - X) + max(0, X - upper), and its slope d G / d X in {-1, 0, 1} (0 at the bounds)."""
     g = np.maximum(0, lower - sums) + np.maximum(0, sums - upper)
     return g, 1.0 * (sums > upper) - 1.0 * (sums < lower)
 
 
 def cardinality_sums(model, relation, subjects, objects=None, weights=None):
-    """Eq. 5: X_hr = sum over objects t of weight_t p(h, r, t), for the subjects h. Returns (n,) float64.
+    """Eq. 4: X_hr = sum over objects t of weight_t p(h, r, t), for the subjects h. Returns (n,) float64.
 
     relation an id, subjects (n,) ids; objects (m,) ids, or None for all entities, exactly; weights (m,), 1 if None.
     """
@@ -896,7 +896,7 @@ def cardinality_sums(model, relation, subjects, objects=None, weights=None):
 
 
 def cardinality_penalty(model, bounds, relation, subjects, objects=None, weights=None):
-    """sum of G_hr (Eq. 6) over the subjects h, with X_hr as in `cardinality_sums`; bounds (R, 2).
+    """sum of G_hr (Eq. 5) over the subjects h, with X_hr as in `cardinality_sums`; bounds (R, 2).
 
     Returns (sum of G, its gradients as a dict like params, X (n,)). With sampled objects X may be unbiased; G is not,
     since max(0, .) is convex: E[G(X)] >= G(E[X]).
@@ -1112,12 +1112,12 @@ def padded(flat, lengths):
 
 
 # ------------------------------------------------------------------------------------------------------------------
-# 6. Objective and optimisers (paper, Eq. 8 and Algorithm 1): the definitions
+# 6. Objective and optimisers (paper, Eq. 6 and Algorithm 1): the definitions
 # ------------------------------------------------------------------------------------------------------------------
 
 
 def objective(model, heads, relations, tails, settings, bounds=None, samples=()):
-    """Eq. 8, L^C = L + lambda sum G_hr, of one step, with all its gradients: the definition of what `Trainer.step` does.
+    """Eq. 6, L^C = L + lambda sum G_hr, of one step, with all its gradients: the definition of what `Trainer.step` does.
 
     heads, relations, tails: (n, 1 + m) ids; column 0 is the positive triple, the others its corruptions. samples: a
     (relation, subjects, objects, weights) each, as `cardinality_penalty` takes them, with bounds (R, 2).
@@ -1853,7 +1853,7 @@ def evaluate(model, triples, known=None, ties="realistic", batch_size=None, thre
 
 
 def cardinality_violations(model, bounds, triples, threads=None):
-    """Exact X_hr (Eq. 5) of all subjects of each bounded relation, the heads of r in `triples` (train).
+    """Exact X_hr (Eq. 4) of all subjects of each bounded relation, the heads of r in `triples` (train).
 
     Returns a dict for each: relation (id), lower, upper, subjects (how many), outside (share of X outside the bounds),
     mean, quartiles (3,), heads (n,) ids and sums (n,) their X_hr, float64. A relation without heads is left out.
@@ -1888,11 +1888,9 @@ def cardinality_violations(model, bounds, triples, threads=None):
     return found
 
 
-# needs: import csv, io, typing, zipfile; from dataclasses import field, fields, replace
-# needs in Run: data: dict = field(default_factory=dict)   # describe_data(dataset) of its training data
-# ==================================================================================================
+# ------------------------------------------------------------------------------------------------------------------
 # 9. Saved runs
-# ==================================================================================================
+# ------------------------------------------------------------------------------------------------------------------
 # A run is a folder. model.npz is the state: what training needs to go on, bit by bit. config.json
 # says what the run is (settings, data), bounds.tsv and history.csv what their names say, and
 # metrics.json holds the test metrics of exactly the state in model.npz, or is absent.
@@ -1975,8 +1973,7 @@ def save_run(run, folder):
         contents["metrics.json"] = _json_bytes(run.metrics)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(stage, ignore_errors=True)
-        stage.mkdir()
+        stage.mkdir(exist_ok=True)
         # not compressed: trained parameters barely shrink
         replace_file(stage / "model.npz", lambda file: np.savez(file, **_arrays(run)))
         write_bounds(stage / "bounds.tsv", run.bounds, run.relations)
@@ -2173,9 +2170,7 @@ def _parse_config(path):
 
 def _read_arrays(path):
     try:
-        with zipfile.ZipFile(path) as archive, np.load(path, allow_pickle=False) as stored:
-            if archive.testzip() is not None:  # before NumPy trusts any header
-                raise zipfile.BadZipFile("a checksum is wrong")
+        with zipfile.ZipFile(path), np.load(path, allow_pickle=False) as stored:  # np.load alone takes more than zip
             return {name: stored[name] for name in stored.files}
     # zip, zlib, header, memory and object faults come as a dozen unrelated classes
     except Exception as error:

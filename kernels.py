@@ -410,7 +410,7 @@ def update_rows(first, last, table, accumulator, ids, gradients, l2_weights, rat
 
 
 # ------------------------------------------------------------------------------------------------------------------
-# The regulariser: sampled sums, Eqs. 5-7
+# The regulariser: sampled sums, Eqs. 3-7
 # ------------------------------------------------------------------------------------------------------------------
 
 
@@ -450,7 +450,7 @@ def hidden_gradients(upstream, heads, tails, output, d_heads, d_tails, d_output)
 
 @compiled
 def bounded_sums(scores, weights, lower, upper, sums):
-    """Eqs. 5 and 6 for one relation: sums[i] = X_i = sum_t weights[t] sigma(scores[i, t]); returns the sum of
+    """Eqs. 4 and 5 for one relation: sums[i] = X_i = sum_t weights[t] sigma(scores[i, t]); returns the sum of
     G_i = max(0, lower - X_i) + max(0, X_i - upper) and replaces scores (n, m) by d G / d scores, 0 at and within the bounds."""
     penalty = 0.0
     for i in range(scores.shape[0]):

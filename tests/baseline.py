@@ -21,8 +21,7 @@ def read(folder=FAMILIES):
     """Split name -> list of (head, relation, tail)."""
     return {
         name: [
-            tuple(line.split("\t"))
-            for line in (Path(folder) / f"{name}.tsv").read_text(encoding="utf-8").splitlines()
+            tuple(line.split("\t")) for line in (Path(folder) / f"{name}.tsv").read_text(encoding="utf-8").splitlines()
         ]
         for name in SPLITS
     }

@@ -85,14 +85,14 @@ def test_row_gradients(name, h, r, t):
     rows, relation_rows, output = tables(name)
     kind, c, k = KINDS[name], -1.7, rows.shape[1]
     d_rows = np.full(rows.shape, 2.0)
-    d_relation = np.full((3, 2 * k if name == "ermlp" else k), 2.0)
+    d_relation, d_output = np.full((3, k), 2.0), np.full((3, len(output)), 2.0)
     for tail, s in ((0, h), (1, t)):
         kernels.add_entity_gradient(kind, tail, c, rows, h, relation_rows, r, t, output, d_rows, s)
-    kernels.add_relation_gradient(kind, c, rows, h, relation_rows, r, t, output, d_relation, r)
+    kernels.add_relation_gradient(kind, c, rows, h, relation_rows, r, t, output, d_relation, d_output, r)
     params = {"rows": rows, "relation": relation_rows}
-    gradients = {"rows": d_rows - 2, "relation": d_relation[:, :k] - 2}
+    gradients = {"rows": d_rows - 2, "relation": d_relation - 2}
     if name == "ermlp":
-        params["output"], gradients["output"] = output, d_relation[r, k:] - 2
+        params["output"], gradients["output"] = output, d_output[r] - 2
     check_gradients(
         lambda: c * kernels.triple_score(kind, rows, h, relation_rows, r, t, output),
         params,
@@ -174,17 +174,17 @@ def test_losses_and_gradients_of_a_batch(name, loss, margin):
     ends = rng.integers(6, size=(5, 3, 2)).astype(np.int32)
     ends[:, :, 0] = 0
     ends[2, 0, 1] = 0  # head = tail
-    width = rows.shape[1] * (2 if name == "ermlp" else 1)
+    k = rows.shape[1]
 
     def losses(ranges=((0, 3),)):
         coefficients, values = np.full((5, 3), 9.0), np.full(3, 9.0)
-        gradients = np.full((3, width), 9.0)
+        d_relations, d_outputs = np.full((3, k), 9.0), np.full((3, len(output)), 9.0)
         for first, last in ranges:
             kernels.loss_units(
                 first, last, KINDS[name], loss, margin, ends, relations, units,
-                (rows, relation_rows, output), coefficients, values, gradients,
+                (rows, relation_rows, output), coefficients, values, d_relations, d_outputs,
             )  # fmt: skip
-        return coefficients, values, gradients
+        return coefficients, values, np.concatenate((d_relations, d_outputs), 1)
 
     def entity(coefficients, ranges=((0, 6),)):
         starts, occurrences = np.zeros(7, dtype=np.int64), np.zeros(30, dtype=np.int64)
@@ -211,8 +211,7 @@ def test_losses_and_gradients_of_a_batch(name, loss, margin):
         expected = sum(max(0.0, margin + q - row[0]) for row in p for q in row[1:])
     assert values.sum() == pytest.approx(expected, rel=1e-12)
 
-    k = rows.shape[1]
-    d_relation = np.zeros((3, width))
+    d_relation = np.zeros((3, by_unit.shape[1]))
     kernels.add_rows(0, width, np.array([0, 0, 2], dtype=np.int32), by_unit, d_relation)
     params = {"rows": rows, "relation": relation_rows}
     gradients = {"rows": d_rows, "relation": d_relation[:, :k]}
