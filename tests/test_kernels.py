@@ -212,7 +212,7 @@ def test_losses_and_gradients_of_a_batch(name, loss, margin):
     assert values.sum() == pytest.approx(expected, rel=1e-12)
 
     d_relation = np.zeros((3, by_unit.shape[1]))
-    kernels.add_rows(0, width, np.array([0, 0, 2], dtype=np.int32), by_unit, d_relation)
+    kernels.add_rows(0, by_unit.shape[1], np.array([0, 0, 2], dtype=np.int32), by_unit, d_relation)
     params = {"rows": rows, "relation": relation_rows}
     gradients = {"rows": d_rows, "relation": d_relation[:, :k]}
     if name == "ermlp":
