@@ -696,11 +696,7 @@ class Model:
         gradients = self.zero_gradients()
         d_rows = self.d_phi(*self.encode(*rows), upstream, gradients)
         d_h, d_r, d_t = self.d_encode(*rows, *d_rows, gradients)
-        for name, ids, d in (
-            ("entity", heads, d_h),
-            ("relation", relations, d_r),
-            ("entity", tails, d_t),
-        ):
+        for name, ids, d in (("entity", heads, d_h), ("relation", relations, d_r), ("entity", tails, d_t)):
             np.add.at(gradients[name], np.asarray(ids, np.intp), d)  # repeated ids are summed
         return gradients
 
@@ -1051,9 +1047,7 @@ class ObjectSampler:
         row, start = row[part], start[part]
         skipped = np.searchsorted(gaps, 2 * row * self.n_entities + draws, "right")
         objects = np.where(
-            start < 0,
-            draws + skipped - gap_starts[row],
-            members[np.maximum(start, 0) + draws * (start >= 0)],
+            start < 0, draws + skipped - gap_starts[row], members[np.maximum(start, 0) + draws * (start >= 0)]
         )
         lengths = np.bincount(row, minlength=len(relations))
         return padded(objects.astype(np.int32), lengths), padded(1 / b[part], lengths)

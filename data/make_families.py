@@ -119,9 +119,7 @@ BOUNDS = {
     "located_in": (1, 1),
 }
 
-COUNTRIES = {
-    country: [words.split() for words in text.split("/")] for country, text in NAMES.items()
-}
+COUNTRIES = {country: [words.split() for words in text.split("/")] for country, text in NAMES.items()}
 CITIES = {city: country for country, words in COUNTRIES.items() for city in words[0]}
 KIND_OF = {job: kind for kind, jobs in PROFESSIONS.items() for job in jobs.split()}
 
@@ -200,9 +198,7 @@ class Population:
             name += f"_{self.names[name]}"
         home = birthplace if dice.chance(0.65) else dice.city(country)
         died = born + dice.between(48, 90)
-        person = Person(
-            name, gender, born, died, birthplace, parents, religion, nationality, professions, home
-        )
+        person = Person(name, gender, born, died, birthplace, parents, religion, nationality, professions, home)
         self.people.append(person)
         if dice.chance(0.85):
             self.plan(born + dice.between(21, 30), person)
@@ -285,9 +281,7 @@ class Population:
         same, other = (mother, father) if gender == "female" else (father, mother)
         jobs = self.jobs(gender, 2 * same.professions + other.professions)
         parents = (mother, father)
-        child = self.add(
-            gender, surname, self.year, birthplace, parents, religion, nationality, jobs
-        )
+        child = self.add(gender, surname, self.year, birthplace, parents, religion, nationality, jobs)
         mother.children.append(child)
         father.children.append(child)
 
@@ -324,9 +318,7 @@ def facts(dice, population):
         triples += [(p.name, relation, tail) for relation, tail in about]
     triples += [(city, "located_in", country) for city, country in CITIES.items()]
     employers = {tail for _, relation, tail in triples if relation == "employer"}
-    triples += [
-        (name, "located_in", city) for (city, _), name in organisations.items() if name in employers
-    ]
+    triples += [(name, "located_in", city) for (city, _), name in organisations.items() if name in employers]
     return triples
 
 
@@ -372,9 +364,7 @@ def main():
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "families")
     options = parser.parse_args()
     if options.seed < 0 or options.people < 2:
-        parser.error(
-            f"--seed {options.seed} --people {options.people}: seed >= 0 and people >= 2 are needed"
-        )
+        parser.error(f"--seed {options.seed} --people {options.people}: seed >= 0 and people >= 2 are needed")
     dice = Dice(options.seed)
     splits = split(dice, facts(dice, Population(dice, options.people)))
     options.out.mkdir(parents=True, exist_ok=True)

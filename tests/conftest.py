@@ -46,12 +46,7 @@ def make_dataset():
         n_entities = n_entities or int(known[:, [0, 2]].max()) + 1
         n_relations = n_relations or int(known[:, 1].max()) + 1
         return cardkge.Dataset(
-            "toy",
-            Path("toy"),
-            [f"e{i}" for i in range(n_entities)],
-            [f"r{i}" for i in range(n_relations)],
-            *splits,
-            (),
+            "toy", Path("toy"), [f"e{i}" for i in range(n_entities)], [f"r{i}" for i in range(n_relations)], *splits, ()
         )
 
     return make

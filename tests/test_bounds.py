@@ -26,11 +26,9 @@ def brute_force(triples, n_entities, n_relations, population):
     bounds = []
     for r in range(n_relations):
         heads = {h for h, s, _ in triples if s == r}
-        everyone = {
-            "subjects": {h for h, _, _ in triples},
-            "relation": heads,
-            "entities": set(range(n_entities)),
-        }[population]
+        everyone = {"subjects": {h for h, _, _ in triples}, "relation": heads, "entities": set(range(n_entities))}[
+            population
+        ]
         if heads:
             upper = max(len(tails[r, h]) for h in heads)
             bounds.append((min(len(tails[r, h]) for h in everyone), upper))

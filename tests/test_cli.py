@@ -452,6 +452,16 @@ def test_an_infinite_loss_keeps_the_last_good_state(graph, tmp_path):
     assert "metrics.json" not in os.listdir(folder)
 
 
+def test_parameters_that_became_infinite_are_not_saved(graph, tmp_path, monkeypatch):
+    def train(run, *arguments, **options):
+        run.model.params["entity"][3, 1] = np.inf
+        raise cardkge.NonFinite("infinite at epoch 1, step 1")
+
+    monkeypatch.setattr(cardkge, "train", train)
+    assert "epoch 1, step 1" in one_error(invoke("train", "--data", graph, *SMALL, "--out", tmp_path / "run"))
+    assert cardkge.load_run(tmp_path / "run").epoch == 0
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="limits the size of a file")
 def test_a_full_disk_keeps_the_old_state(run_copy):
     """A write that fails in the middle, as on a full disk: files are limited to 1,000 bytes."""

@@ -94,16 +94,7 @@ def test_other_columns_are_refused(tmp_path, columns):
 
 
 def test_names_are_verbatim(tmp_path):
-    odd = [
-        " two  spaces ",
-        "\u2028\u2029\x85",
-        "\x0b\x0c\x1c",
-        "a\rb",
-        "\ufeff",
-        "e\u0301",
-        "\0",
-        "🦉",
-    ]
+    odd = [" two  spaces ", "\u2028\u2029\x85", "\x0b\x0c\x1c", "a\rb", "\ufeff", "e\u0301", "\0", "🦉"]
     path = tmp_path / "x.txt"
     path.write_bytes(as_text([("h", name, name) for name in odd]).encode())
     assert cardkge.read_triples(path) == (["h"] * len(odd), odd, odd)
@@ -117,12 +108,7 @@ def test_only_the_start_of_a_file_can_be_a_byte_order_mark(tmp_path, monkeypatch
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    triples=triple_lists,
-    ends=st.sampled_from(["\n", "\r\n", "\n\n"]),
-    bom=st.booleans(),
-    block=st.integers(1, 50),
-)
+@given(triples=triple_lists, ends=st.sampled_from(["\n", "\r\n", "\n\n"]), bom=st.booleans(), block=st.integers(1, 50))
 def test_any_legal_names_come_back(tmp_path, triples, ends, bom, block):
     text = "".join("\t".join(triple) + ends for triple in triples)
     path = tmp_path / "x.txt"
@@ -375,10 +361,7 @@ def test_a_name_that_the_table_lacks(call, table):
 
 
 def test_no_download_unless_wanted_or_possible(tmp_path, table):
-    for message in (
-        error_of(cardkge.load_dataset, "toy", download=False),
-        error_of(cardkge.load_dataset, "toy"),
-    ):
+    for message in (error_of(cardkge.load_dataset, "toy", download=False), error_of(cardkge.load_dataset, "toy")):
         assert str(tmp_path / "project" / "toy") in message
         assert "$CARDKGE_DATA" in message and "families" in message
 

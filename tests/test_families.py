@@ -118,11 +118,7 @@ def test_files_are_utf8_with_lf_and_three_fields(name):
 
 
 def test_sizes(splits):
-    assert {name: len(triples) for name, triples in splits.items()} == {
-        "train": 30957,
-        "valid": 1830,
-        "test": 3677,
-    }
+    assert {name: len(triples) for name, triples in splits.items()} == {"train": 30957, "valid": 1830, "test": 3677}
     assert sum((baseline.FAMILIES / name).stat().st_size for name in FILES) < 2_000_000
 
 

@@ -93,11 +93,7 @@ def test_row_gradients(name, h, r, t):
     gradients = {"rows": d_rows - 2, "relation": d_relation - 2}
     if name == "ermlp":
         params["output"], gradients["output"] = output, d_output[r] - 2
-    check_gradients(
-        lambda: c * kernels.triple_score(kind, rows, h, relation_rows, r, t, output),
-        params,
-        gradients,
-    )
+    check_gradients(lambda: c * kernels.triple_score(kind, rows, h, relation_rows, r, t, output), params, gradients)
 
 
 @pytest.mark.parametrize("loss, margin", [("logistic", 0.0), ("hinge", 0.8)])
@@ -269,11 +265,7 @@ def test_update_rows(adagrad, project, dtype, rtol):
 @pytest.mark.parametrize("n_tails", [1, 512, 1100])
 def test_hidden_scores_and_gradients(n_tails):
     rng = np.random.default_rng(3)
-    heads, tails, output = (
-        rng.normal(size=(2, 3)),
-        rng.normal(size=(n_tails, 3)),
-        rng.normal(size=3),
-    )
+    heads, tails, output = (rng.normal(size=(2, 3)), rng.normal(size=(n_tails, 3)), rng.normal(size=3))
     scores = np.full((2, n_tails), 9.0)
     transposed = np.ascontiguousarray(tails.T)
     kernels.hidden_scores(heads, transposed, output, scores)
@@ -409,20 +401,9 @@ def test_interpreted_and_bounds_checked(variable, tmp_path):
     chosen = "test_kernels or (test_one_step and True-none) or test_hand_made_table"
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", chosen]
     command += [str(tests / f"test_{name}.py") for name in ("kernels", "training", "evaluation")]
-    environment = {
-        **os.environ,
-        variable: "1",
-        "NUMBA_CACHE_DIR": str(tmp_path),
-        "CARDKGE_PLAIN_RUN": "1",
-    }
+    environment = {**os.environ, variable: "1", "NUMBA_CACHE_DIR": str(tmp_path), "CARDKGE_PLAIN_RUN": "1"}
     result = subprocess.run(
-        command,
-        check=False,
-        env=environment,
-        cwd=tests.parent,
-        capture_output=True,
-        text=True,
-        timeout=300,
+        command, check=False, env=environment, cwd=tests.parent, capture_output=True, text=True, timeout=300
     )
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     assert "passed" in result.stdout

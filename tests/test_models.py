@@ -127,12 +127,7 @@ INITIAL = [  # model, arguments, {parameter: (shape, fan in + fan out)}
     (
         "ermlp",
         {"dim": 30, "hidden": 400},
-        {
-            "entity": ((500, 30), 60),
-            "relation": ((400, 30), 60),
-            "hidden": ((90, 400), 490),
-            "output": ((400,), 401),
-        },
+        {"entity": ((500, 30), 60), "relation": ((400, 30), 60), "hidden": ((90, 400), 490), "output": ((400,), 401)},
     ),
 ]
 

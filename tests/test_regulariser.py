@@ -269,9 +269,7 @@ def test_uniform_of_all_is_exact(model_name, make_model):
     objects, weights = draws("uniform", N, 0, 1, 1)
     subjects = np.arange(N)
     np.testing.assert_allclose(
-        cardinality_sums(model, 0, subjects, objects[0], weights[0]),
-        cardinality_sums(model, 0, subjects),
-        rtol=1e-14,
+        cardinality_sums(model, 0, subjects, objects[0], weights[0]), cardinality_sums(model, 0, subjects), rtol=1e-14
     )
 
 
@@ -358,19 +356,11 @@ def enumerate_samples(kind, size, relation, inclusion="frequency"):
             yield 1 / math.comb(N, size), list(objects), [1.0] * size
     elif kind == "importance":
         for objects in itertools.product(range(N), repeat=size):
-            yield (
-                math.prod(p[o] for o in objects),
-                list(objects),
-                [1 / (size * p[o]) for o in objects],
-            )
+            yield (math.prod(p[o] for o in objects), list(objects), [1 / (size * p[o]) for o in objects])
     else:
         for taken in itertools.product([0, 1], repeat=N):
             objects = [o for o in range(N) if taken[o]]
-            yield (
-                math.prod(p[o] if taken[o] else 1 - p[o] for o in range(N)),
-                objects,
-                [1 / p[o] for o in objects],
-            )
+            yield (math.prod(p[o] if taken[o] else 1 - p[o] for o in range(N)), objects, [1 / p[o] for o in objects])
 
 
 def estimates(model, kind, size, relation, h, inclusion="frequency"):

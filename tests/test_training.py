@@ -34,10 +34,7 @@ def state(run):
         "history": repr(history),
         "epoch": (run.epoch, run.step),
         "best": run.best
-        and {
-            **run.best,
-            "params": {key: array.tobytes() for key, array in run.best["params"].items()},
-        },
+        and {**run.best, "params": {key: array.tobytes() for key, array in run.best["params"].items()}},
     }
 
 
@@ -514,8 +511,7 @@ def test_regulariser_lowers_the_sums(model_name, toy):
 
 
 @pytest.mark.parametrize(
-    "dtype, rate, optimizer",
-    [("float64", 1e20, "sgd"), ("float32", 1e20, "sgd"), ("float32", 3e38, "adagrad")],
+    "dtype, rate, optimizer", [("float64", 1e20, "sgd"), ("float32", 1e20, "sgd"), ("float32", 3e38, "adagrad")]
 )
 def test_non_finite_stops_with_the_state_before_that_step(model_name, toy, dtype, rate, optimizer):
     """The objective overflows, or a parameter does; ER-MLP's tanh lets only the latter happen."""
