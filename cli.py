@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 import time
+import warnings
 from pathlib import Path
 
 import click
@@ -39,12 +40,14 @@ class Program(click.Group):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():  # NumPy's of an overflow: the library reports its effect itself
+                warnings.simplefilter("ignore", RuntimeWarning)
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             click.echo("stopped", err=True)
             ctx.exit(128 + signal.SIGINT)
         except MemoryError:
-            self.fail(ctx, "not enough memory; try a smaller --dim, or a smaller data set")
+            self.fail(ctx, "not enough memory for these sizes; try a smaller --dim, or smaller data")
         except Exception as error:
             library = sys.modules.get("cardkge")
             if library is None or not isinstance(error, library.CardkgeError):
@@ -88,7 +91,7 @@ def options(*several):
     return decorate
 
 
-AT_LEAST_0, AT_LEAST_1 = click.IntRange(min=0), click.IntRange(min=1)
+AT_LEAST_0, AT_LEAST_1 = click.IntRange(min=0), click.IntRange(1, 10**9)
 FILE, FOLDER = click.Path(dir_okay=False), click.Path(path_type=Path)
 SPLITS = ("train", "valid", "test")
 

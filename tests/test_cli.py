@@ -479,9 +479,12 @@ def test_a_full_disk_keeps_the_old_state(run_copy):
     assert snapshot(run_copy) == before
 
 
-def test_too_little_memory_is_one_error(graph, tmp_path):
-    line = one_error(invoke("train", "--data", graph, "--dim", 10**15, "--out", tmp_path / "run"))
-    assert "memory" in line
+def test_too_little_memory_is_one_error(graph, tmp_path, monkeypatch):
+    def new_run(*arguments):
+        raise MemoryError
+
+    monkeypatch.setattr(cardkge, "new_run", new_run)
+    assert "memory" in one_error(invoke("train", "--data", graph, "--out", tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
@@ -493,6 +496,7 @@ def test_too_little_memory_is_one_error(graph, tmp_path):
     [
         ["train", "--dim", "0"],
         ["train", "--dim", "x"],
+        ["train", "--dim", "9" * 20],
         ["train", "--epochs", "-1"],
         ["train", "--learning-rate", "0"],
         ["train", "--learning-rate", "nan"],

@@ -68,6 +68,25 @@ def test_tanh(dtype, error):
     assert (one_tanh(np.inf, dtype), one_tanh(-np.inf, dtype)) == pytest.approx((1, -1), rel=error)
 
 
+def one_sigma(x, dtype):
+    """sigma as the kernels use it, through a sum over one object of weight 1."""
+    sums = np.zeros(1)
+    kernels.bounded_sums(np.array([[x]], dtype=dtype), np.ones(1), 0.0, np.inf, sums)
+    return sums[0]
+
+
+@pytest.mark.parametrize("dtype, error, least", [("float32", 4e-7, -87), ("float64", 5e-16, -700)])
+def test_sigma_of_both_dtypes(dtype, error, least):
+    """Relative error as the kernel's docstring says, 0 but for 2e-38 below; 1/2 and 1 are exact."""
+    for x in np.concatenate([np.linspace(least, -least, 4001), 10.0 ** np.arange(-30, 3)]).astype(dtype):
+        exact = reference.sigma(float(x))
+        assert abs(one_sigma(x, dtype) - exact) <= error * exact
+    assert one_sigma(0, dtype) == 0.5
+    assert one_sigma(1000, dtype) == one_sigma(np.inf, dtype) == 1
+    assert 0 <= one_sigma(-1000, dtype) < 2e-38 and 0 <= one_sigma(-np.inf, dtype) < 2e-38
+    assert math.isnan(one_sigma(np.nan, dtype))
+
+
 @pytest.mark.parametrize("dtype, rtol", [("float32", 1e-5), ("float64", 1e-13)])
 @pytest.mark.parametrize("name", KINDS)
 def test_triple_score(name, dtype, rtol):
@@ -343,6 +362,18 @@ def test_distinct_draws_of_several_sizes_and_at_the_edge():
 
 
 # --- ranking
+
+
+@pytest.mark.parametrize("dtype, rtol", [("float32", 1e-5), ("float64", 1e-13)])
+def test_product_of_rows(dtype, rtol):
+    """rows @ layer; rows that are equal give the same bits wherever they stand."""
+    rng = np.random.default_rng(4)
+    rows, layer = rng.normal(size=(41, 50)).astype(dtype), rng.normal(size=(50, 37)).astype(dtype)
+    rows[[7, 23, 40]] = rows[0]
+    out = np.full((41, 37), 9, dtype=dtype)
+    kernels.product_of_rows(rows, layer, out)
+    np.testing.assert_allclose(out, rows.astype(float) @ layer.astype(float), rtol=rtol, atol=10 * rtol)
+    assert all(np.array_equal(out[i], out[0]) for i in (7, 23, 40))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

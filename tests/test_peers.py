@@ -1,0 +1,581 @@
+"""The oracle, scores and ranks against implementations that are not ours (extra `peers`: torch, pykeen).
+
+1. PyTorch works out every case of the oracle file from the paper's definitions, with its automatic differentiation
+   for every gradient. 2. mpmath (50 digits) and exact fractions settle the cases that need no tensors. 3. PyKEEN's
+   interactions and its RankBasedEvaluator see the same parameters and triples as we do. Nothing of cardkge is used in
+   the first two parts but the file that it wrote.
+"""
+
+import contextlib
+import io
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cardkge
+
+torch = pytest.importorskip("torch", reason="needs PyTorch: pip install .[peers]")
+mpmath = pytest.importorskip("mpmath", reason="needs mpmath: pip install .[peers]")
+
+ROOT = Path(__file__).resolve().parent.parent
+ORACLE = json.loads((ROOT / "data" / "oracle-1.json").read_text(encoding="utf-8"))
+CASES = {case["name"]: case for case in ORACLE["cases"]}
+INF = math.inf
+
+
+def cases_of(*kinds):
+    return pytest.mark.parametrize("name", [n for n, case in CASES.items() if case["kind"] in kinds])
+
+
+def assert_same(found, expected, rtol=1e-12, atol=1e-13):
+    """Every output, by name, in shape and value; None is infinity. Closer than the tolerance that the oracle states."""
+    assert set(found) == set(expected)
+    for key, value in expected.items():
+        a, b = (np.array(x.tolist() if hasattr(x, "tolist") else x, dtype=float) for x in (found[key], value))
+        a, b = (np.where(np.isnan(x), INF, x) for x in (a, b))
+        assert a.shape == b.shape, f"{key}: {a.shape}, expected {b.shape}"
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=atol, err_msg=key)
+
+
+# --- 1. PyTorch: the definitions, plainly, and automatic differentiation
+
+
+def tensor(value):
+    return torch.tensor(value, dtype=torch.float64)
+
+
+def parameters_of(inputs):
+    return {name: tensor(value).requires_grad_() for name, value in inputs["parameters"].items()}
+
+
+def phi(model, p, h, r, t):
+    """Table 2 of the paper for one triple."""
+    h, r, t = p["entity"][h], p["relation"][r], p["entity"][t]
+    if model == "distmult":
+        return torch.sum(h * r * t)
+    if model == "complex":
+        k = len(h) // 2
+        h, r, t = (torch.complex(row[:k], row[k:]) for row in (h, r, t))
+        return torch.sum(h * r * torch.conj(t)).real
+    return torch.dot(p["output"], torch.tanh(p["hidden"].T @ torch.cat([h, t, r])))
+
+
+def scores_of(model, p, heads, relations, tails):
+    """phi of ids in lists, nested in any way."""
+    if isinstance(heads, list):
+        return torch.stack([scores_of(model, p, *ids) for ids in zip(heads, relations, tails, strict=True)])
+    return phi(model, p, heads, relations, tails)
+
+
+def violation_of(inputs, p, sample):
+    """X_hr and G_hr (Eqs. 4 and 5) of each subject of a sample. relu has slope 0 at 0, as G has at its bounds."""
+    lower, upper = inputs["bounds"][sample["relation"]]
+    n = len(sample["subjects"])
+    pairs = [[h] * len(sample["objects"]) for h in sample["subjects"]]
+    relations = [[sample["relation"]] * len(sample["objects"])] * n
+    probabilities = torch.sigmoid(scores_of(inputs["model"], p, pairs, relations, [sample["objects"]] * n))
+    sums = torch.sum(probabilities * tensor(sample["weights"]), dim=1)
+    g = torch.relu(lower - sums)
+    return sums, g if upper is None else g + torch.relu(sums - upper)
+
+
+def hinge(positive, negative, margin):
+    return torch.relu(margin + torch.sigmoid(negative) - torch.sigmoid(positive)[:, None]).sum()
+
+
+def objective_of(inputs, p):
+    """Eq. 6 with its parts."""
+    ids = inputs["heads"], inputs["relations"], inputs["tails"]
+    scores = scores_of(inputs["model"], p, *ids)
+    if inputs["loss"] == "logistic":
+        labels = -torch.ones_like(scores)
+        labels[:, 0] = 1
+        loss = -torch.nn.functional.logsigmoid(labels * scores).sum()
+    else:
+        loss = hinge(scores[:, 0], scores[:, 1:], inputs["margin"])
+    rows = [p[name][torch.tensor(part).flatten()] for name, part in zip(("entity", "relation", "entity"), ids)]
+    l2 = inputs["l2"] / 2 * sum(torch.sum(row**2) for row in rows)
+    penalty = sum((violation_of(inputs, p, sample)[1].sum() for sample in inputs["samples"]), tensor(0.0))
+    return {"objective": loss + l2 + inputs["penalty_weight"] * penalty, "loss": loss, "l2": l2, "penalty": penalty}
+
+
+def gradients_of(value, p):
+    found = torch.autograd.grad(value, list(p.values()), allow_unused=True)
+    return {name: torch.zeros_like(p[name]) if d is None else d for name, d in zip(p, found)}
+
+
+def d(gradients):
+    return {f"d_{name}": value for name, value in gradients.items()}
+
+
+def torch_scores(inputs):
+    p, model = parameters_of(inputs), inputs["model"]
+    heads, relations, tails = inputs["heads"], inputs["relations"], inputs["tails"]
+    everyone = list(range(len(p["entity"])))
+    score = scores_of(model, p, heads, relations, tails)
+    n = len(everyone)
+    return {
+        "score": score,
+        "score_tails": torch.stack(
+            [scores_of(model, p, [h] * n, [r] * n, everyone) for h, r in zip(heads, relations)]
+        ),
+        "score_heads": torch.stack(
+            [scores_of(model, p, everyone, [r] * n, [t] * n) for r, t in zip(relations, tails)]
+        ),
+        "probability": torch.sigmoid(score),
+    }
+
+
+def torch_score_gradients(inputs):
+    p = parameters_of(inputs)
+    score = scores_of(inputs["model"], p, inputs["heads"], inputs["relations"], inputs["tails"])
+    return d(gradients_of(torch.sum(tensor(inputs["upstream"]) * score), p))
+
+
+def torch_probability(inputs):
+    return {"probability": torch.sigmoid(tensor(inputs["scores"]))}
+
+
+def torch_logistic_loss(inputs):
+    scores = tensor(inputs["scores"]).requires_grad_()
+    loss = torch.nn.functional.softplus(-tensor(inputs["labels"]) * scores, threshold=1000).sum()
+    return {"loss": loss, "d_scores": gradients_of(loss, {"scores": scores})["scores"]}
+
+
+def torch_hinge_loss(inputs):
+    p = {name: tensor(inputs[name]).requires_grad_() for name in ("positive", "negative")}
+    loss = hinge(p["positive"], p["negative"], inputs["margin"])
+    return {"loss": loss, **d(gradients_of(loss, p))}
+
+
+def torch_cardinality(inputs):
+    p = parameters_of(inputs)
+    sums, g = violation_of(inputs, p, inputs)
+    return {"X": sums, "G": g, "penalty": g.sum(), **d(gradients_of(g.sum(), p))}
+
+
+def torch_objective(inputs):
+    p = parameters_of(inputs)
+    parts = objective_of(inputs, p)
+    return parts | d(gradients_of(parts["objective"], p))
+
+
+def unit_rows(rows):
+    return torch.nn.functional.normalize(rows, dim=1, eps=1e-300)
+
+
+def torch_step(inputs):
+    """The update by torch.optim, so not from our formula either."""
+    p = parameters_of(inputs)
+    accumulators = apply_optimizer(p, inputs, gradients_of(objective_of(inputs, p)["objective"], p))
+    found = {name: value.detach() for name, value in p.items()}
+    if inputs["project"] == "unit":
+        found["entity"] = unit_rows(found["entity"])
+    return found | {f"accumulator_{name}": value for name, value in accumulators.items()}
+
+
+def apply_optimizer(p, inputs, gradients):
+    """One step of torch.optim, in place; returns AdaGrad's accumulators. torch divides by sqrt(sum) + eps: with eps 0 a
+    number whose accumulator and gradient are 0 would become 0/0, and 1e-300 leaves it (and every other bit) alone."""
+    if inputs["optimizer"] == "sgd":
+        optimizer = torch.optim.SGD(list(p.values()), lr=inputs["learning_rate"])
+    else:
+        optimizer = torch.optim.Adagrad(list(p.values()), lr=inputs["learning_rate"], eps=1e-300)
+        for name, value in p.items():
+            optimizer.state[value]["sum"] = tensor(inputs["accumulators"][name])
+    for name, value in p.items():
+        value.grad = gradients[name]
+    optimizer.step()
+    return {name: optimizer.state[value]["sum"] for name, value in p.items()} if inputs["optimizer"] != "sgd" else {}
+
+
+def torch_update(inputs):
+    p = {"parameter": tensor(inputs["parameter"]).requires_grad_()}
+    settings = inputs | {"accumulators": {"parameter": inputs["accumulator"]}}
+    accumulators = apply_optimizer(p, settings, {"parameter": tensor(inputs["gradient"])})
+    found = {"parameter": p["parameter"].detach()}
+    return found | ({"accumulator": accumulators["parameter"]} if accumulators else {})
+
+
+def torch_projection(inputs):
+    return {"rows": unit_rows(tensor(inputs["rows"]))}
+
+
+def plain_ranks(scores, answer, removed):
+    better = sum(s > scores[answer] for i, s in enumerate(scores) if i not in removed)
+    equal = sum(s == scores[answer] for i, s in enumerate(scores) if i not in removed and i != answer)
+    return {"optimistic": 1 + better, "pessimistic": 1 + better + equal, "realistic": 1 + better + equal / 2}
+
+
+def torch_ranks(inputs):
+    p, model, n = parameters_of(inputs), inputs["model"], len(inputs["parameters"]["entity"])
+    everyone = list(range(n))
+    known = {tuple(triple) for split in ("train", "valid", "test") for triple in inputs[split]}
+    found = {f"{setting}_{ties}": [] for setting in ("raw", "filtered") for ties in cardkge.TIES}
+    for h, r, t in inputs["test"]:
+        heads = scores_of(model, p, everyone, [r] * n, [t] * n).tolist()
+        tails = scores_of(model, p, [h] * n, [r] * n, everyone).tolist()
+        other_heads = {e for e in everyone if (e, r, t) in known and e != h}
+        other_tails = {e for e in everyone if (h, r, e) in known and e != t}
+        for setting, left_out in (("raw", (set(), set())), ("filtered", (other_heads, other_tails))):
+            sides = plain_ranks(heads, h, left_out[0]), plain_ranks(tails, t, left_out[1])
+            for ties in cardkge.TIES:
+                found[f"{setting}_{ties}"].append([side[ties] for side in sides])
+    return found
+
+
+TORCH = {
+    "scores": torch_scores,
+    "score_gradients": torch_score_gradients,
+    "probability": torch_probability,
+    "logistic_loss": torch_logistic_loss,
+    "hinge_loss": torch_hinge_loss,
+    "cardinality": torch_cardinality,
+    "objective": torch_objective,
+    "step": torch_step,
+    "update": torch_update,
+    "projection": torch_projection,
+    "ranks": torch_ranks,
+}
+
+
+@cases_of(*TORCH)
+def test_torch_computes_the_same(name):
+    case = CASES[name]
+    assert_same(TORCH[case["kind"]](case["inputs"]), case["outputs"])
+
+
+def test_every_kind_has_a_peer():
+    assert {case["kind"] for case in CASES.values()} == set(TORCH) | set(EXACT)
+
+
+# --- 2. exact fractions, and mpmath at 50 digits
+
+
+def exact_sampling(inputs):
+    """q_r and b as fractions. b: the cap is lifted one entity at a time, from the most frequent down."""
+    n, omega = inputs["n_entities"], inputs["objects"]
+    found = {"importance_q": [], "importance_weight": [], "bernoulli_uniform_b": [], "bernoulli_frequency_b": []}
+    for relation in range(inputs["n_relations"]):
+        frequency = [1 + sum(r == relation and t == e for _, r, t in inputs["triples"]) for e in range(n)]
+        q = [Fraction(f, sum(frequency)) for f in frequency]
+        order = sorted(range(n), key=lambda e: -frequency[e])
+        capped = 0
+        while capped < n and Fraction(omega - capped, sum(frequency[e] for e in order[capped:])) * frequency[
+            order[capped]
+        ] > 1:
+            capped += 1
+        rest = sum(frequency[e] for e in order[capped:])
+        b = [Fraction(1)] * n
+        for e in order[capped:]:
+            b[e] = Fraction(omega - capped, rest) * frequency[e]
+        assert sum(b) == omega and max(b) <= 1
+        found["importance_q"].append(q)
+        found["importance_weight"].append([1 / (omega * x) for x in q])
+        found["bernoulli_uniform_b"].append([Fraction(omega, n)] * n)
+        found["bernoulli_frequency_b"].append(b)
+    return {key: [[float(x) for x in row] for row in rows] for key, rows in found.items()}
+
+
+def exact_mined_bounds(inputs):
+    tails, heads = {}, [set() for _ in range(inputs["n_relations"])]
+    for h, r, t in inputs["triples"]:
+        tails.setdefault((r, h), set()).add(t)
+        heads[r].add(h)
+    found = []
+    for r in range(inputs["n_relations"]):
+        population = {
+            "subjects": set().union(*heads),
+            "relation": heads[r],
+            "entities": set(range(inputs["n_entities"])),
+        }[inputs["population"]]
+        counts = [len(tails.get((r, h), ())) for h in population]
+        found.append([min(counts), max(counts)] if heads[r] else [0, INF])
+    return {"bounds": found}
+
+
+def exact_metrics(inputs):
+    found = {}
+    for side, columns in (("both", (0, 1)), ("head", (0,)), ("tail", (1,))):
+        ranks = [Fraction(row[column]) for row in inputs["ranks"] for column in columns]
+        found[f"{side}_mrr"] = sum(1 / rank for rank in ranks) / len(ranks)
+        found[f"{side}_mean_rank"] = sum(ranks) / len(ranks)
+        for n in (1, 3, 5, 10):
+            found[f"{side}_hits@{n}"] = Fraction(sum(rank <= n for rank in ranks), len(ranks))
+    return {key: float(value) for key, value in found.items()}
+
+
+EXACT = {"sampling": exact_sampling, "mined_bounds": exact_mined_bounds, "metrics": exact_metrics}
+
+
+@cases_of(*EXACT)
+def test_fractions_give_the_same(name):
+    case = CASES[name]
+    assert_same(EXACT[case["kind"]](case["inputs"]), case["outputs"], rtol=4e-16, atol=0)
+
+
+def mp_sigma(x):
+    return 1 / (1 + mpmath.exp(-x))
+
+
+def mp_phi(inputs, h, r, t):
+    """Score of a triple at 50 digits, from parameters that are exact in binary."""
+    p = inputs["parameters"]
+    h, r, t = ([mpmath.mpf(x) for x in row] for row in (p["entity"][h], p["relation"][r], p["entity"][t]))
+    if inputs["model"] == "distmult":
+        return mpmath.fsum(a * b * c for a, b, c in zip(h, r, t))
+    if inputs["model"] == "complex":
+        k = len(h) // 2
+        h, r, t = ([mpmath.mpc(row[i], row[k + i]) for i in range(k)] for row in (h, r, t))
+        return mpmath.fsum(mpmath.re(a * b * mpmath.conj(c)) for a, b, c in zip(h, r, t))
+    units = [mpmath.fsum(x * w for x, w in zip(h + t + r, column)) for column in zip(*p["hidden"])]
+    return mpmath.fsum(w * mpmath.tanh(unit) for w, unit in zip(p["output"], units))
+
+
+def mp_probability(inputs):
+    return {"probability": [mp_sigma(mpmath.mpf(x)) for x in inputs["scores"]]}
+
+
+def mp_logistic_loss(inputs):
+    margins = [mpmath.mpf(x) * y for x, y in zip(inputs["scores"], inputs["labels"])]
+    # -y exp(-y x) / (1 + exp(-y x)) = -y (1 - sigma(y x))
+    slopes = [-y * mpmath.exp(-m) / (1 + mpmath.exp(-m)) for y, m in zip(inputs["labels"], margins)]
+    return {"loss": mpmath.fsum(mpmath.log(1 + mpmath.exp(-m)) for m in margins), "d_scores": slopes}
+
+
+def mp_hinge_loss(inputs):
+    loss, d_positive, d_negative = mpmath.mpf(0), [], []
+    for positive, row in zip(inputs["positive"], inputs["negative"]):
+        p, slope, slopes = mp_sigma(mpmath.mpf(positive)), mpmath.mpf(0), []
+        for negative in row:
+            q = mp_sigma(mpmath.mpf(negative))
+            term = inputs["margin"] + q - p
+            if mpmath.fabs(term) < 1e-30:  # the kink; float64 cannot see what is left of it either
+                term = 0
+            loss += max(term, 0)
+            slope -= p * (1 - p) if term > 0 else 0
+            slopes.append(q * (1 - q) if term > 0 else 0)
+        d_positive.append(slope)
+        d_negative.append(slopes)
+    return {"loss": loss, "d_positive": d_positive, "d_negative": d_negative}
+
+
+def mp_sums(inputs):
+    """X, G and their sum; and dG along a few coordinates by a central difference at 50 digits, exact to 1e-20."""
+
+    def sums(inputs):
+        relation = inputs["relation"]
+        return [
+            mpmath.fsum(
+                w * mp_sigma(mp_phi(inputs, h, relation, t)) for t, w in zip(inputs["objects"], inputs["weights"])
+            )
+            for h in inputs["subjects"]
+        ]
+
+    def violations(inputs):
+        lower, upper = inputs["bounds"][inputs["relation"]]
+        return [max(0, lower - x) + (0 if upper is None else max(0, x - upper)) for x in sums(inputs)]
+
+    g = violations(inputs)
+    return {"X": sums(inputs), "G": g, "penalty": mpmath.fsum(g)}
+
+
+def mp_update(inputs):
+    rate = mpmath.mpf(inputs["learning_rate"])
+    rows = {"parameter": [], "accumulator": []}
+    for values in zip(*(inputs[key] for key in ("parameter", "accumulator", "gradient"))):
+        numbers = [[mpmath.mpf(x) for x in row] for row in values]
+        sums = [a + g * g for _, a, g in zip(*numbers)]
+        if inputs["optimizer"] == "sgd":
+            rows["parameter"].append([x - rate * g for x, _, g in zip(*numbers)])
+        else:
+            steps = [rate * g / mpmath.sqrt(s) if s else 0 for s, g in zip(sums, numbers[2])]
+            rows["parameter"].append([x - step for x, step in zip(numbers[0], steps)])
+            rows["accumulator"].append(sums)
+    return {key: value for key, value in rows.items() if value}
+
+
+MPMATH = {
+    "probability": mp_probability,
+    "logistic_loss": mp_logistic_loss,
+    "hinge_loss": mp_hinge_loss,
+    "cardinality": mp_sums,
+    "update": mp_update,
+}
+
+
+def as_floats(value):
+    return [as_floats(part) for part in value] if isinstance(value, list) else float(value)
+
+
+@cases_of(*MPMATH)
+def test_fifty_digits_give_the_same(name):
+    case = CASES[name]
+    with mpmath.workdps(50):
+        found = MPMATH[case["kind"]](case["inputs"])
+    expected = {key: value for key, value in case["outputs"].items() if key in found}
+    assert len(expected) == len(case["outputs"]) or case["kind"] == "cardinality"
+    assert_same({key: as_floats(value) for key, value in found.items()}, expected, rtol=2e-14, atol=1e-15)
+
+
+@cases_of("scores")
+def test_fifty_digits_give_the_same_scores(name):
+    inputs, outputs = CASES[name]["inputs"], CASES[name]["outputs"]
+    with mpmath.workdps(50):
+        ids = zip(inputs["heads"], inputs["relations"], inputs["tails"])
+        scores = [mp_phi(inputs, *triple) for triple in ids]
+        found = {"score": as_floats(scores), "probability": as_floats([mp_sigma(x) for x in scores])}
+    assert_same(found, {key: outputs[key] for key in found}, rtol=2e-14, atol=1e-14)
+
+
+# --- 3. PyKEEN
+
+
+@pytest.fixture(scope="module")
+def pykeen():
+    """PyKEEN, if it is there. Loading it takes some seconds."""
+    reason = "needs PyKEEN: pip install .[peers]"
+    evaluation = pytest.importorskip("pykeen.evaluation", reason=reason)
+    modules = pytest.importorskip("pykeen.nn.modules", reason=reason)
+    return evaluation, modules
+
+
+@pytest.fixture(scope="module")
+def wn18rr():
+    if not os.environ.get("CARDKGE_DATA") or cardkge.locate_dataset("wn18rr") is None:
+        pytest.skip("needs WN18RR: a folder that holds it in CARDKGE_DATA")
+    return cardkge.load_dataset("wn18rr", download=False)
+
+
+def parameters(name, n_entities, n_relations, dim, integers=False):
+    """A float64 model of ours: small integers, so that equal scores are exactly equal, or any numbers."""
+    extra = {"hidden": 5} if name == "ermlp" else {}
+    model = cardkge.MODELS[name](n_entities, n_relations, dim, dtype="float64", **extra)
+    rng = np.random.default_rng(17)
+    for array in model.params.values():
+        array[...] = rng.integers(-1, 2, array.shape) if integers else rng.normal(size=array.shape)
+    return model
+
+
+def their_interaction(modules, model):
+    """PyKEEN's interaction with our parameters, and a function from our embedding rows to its representations.
+
+    Conventions that differ: PyKEEN's ComplEx takes complex tensors (ours: real parts, then imaginary parts); its ER-MLP
+    stacks [h; r; t] (ours [h; t; r]), holds W transposed, has biases (set to 0) and a ReLU (here tanh).
+    """
+    if model.name == "distmult":
+        return modules.DistMultInteraction(), torch.from_numpy
+    if model.name == "complex":
+        return modules.ComplExInteraction(), lambda rows: torch.complex(*torch.from_numpy(rows).chunk(2, dim=-1))
+    interaction = modules.ERMLPInteraction(model.dim, model.hidden, activation="tanh").double()
+    w_h, w_t, w_r = np.split(model.params["hidden"], 3)
+    with torch.no_grad():
+        interaction.hidden.weight.copy_(torch.from_numpy(np.concatenate((w_h, w_r, w_t)).T))
+        interaction.hidden.bias.zero_()
+        interaction.hidden_to_score.weight.copy_(torch.from_numpy(model.params["output"])[None])
+        interaction.hidden_to_score.bias.zero_()
+    return interaction, torch.from_numpy
+
+
+def test_pykeen_scores_the_same(pykeen, wn18rr, model_name):
+    _, modules = pykeen
+    model = parameters(model_name, wn18rr.n_entities, wn18rr.n_relations, 8)
+    interaction, convert = their_interaction(modules, model)
+    triples = np.random.default_rng(3).permutation(wn18rr.test)[:300]
+    h, r, t = (convert(rows) for rows in model.rows(*triples.T))
+    with torch.no_grad():
+        np.testing.assert_allclose(model.score(*triples.T), interaction(h, r, t), rtol=1e-10, atol=1e-12)
+        few, everyone = slice(0, 5), convert(model.params["entity"])
+        tails = interaction(h[few, None], r[few, None], everyone[None])
+        np.testing.assert_allclose(model.score_tails(*triples[few, :2].T), tails, rtol=1e-10, atol=1e-12)
+        heads = interaction(everyone[None], r[few, None], t[few, None])
+        np.testing.assert_allclose(model.score_heads(*triples[few, 1:].T), heads, rtol=1e-10, atol=1e-12)
+
+
+METRICS = {  # ours: PyKEEN's
+    "mrr": "inverse_harmonic_mean_rank",
+    "mean_rank": "arithmetic_mean_rank",
+    **{f"hits@{n}": f"hits_at_{n}" for n in (1, 3, 5, 10)},
+}
+
+
+@pytest.mark.parametrize("name, integers", [("distmult", True), ("complex", True), ("ermlp", False)])
+def test_pykeen_ranks_the_same(pykeen, wn18rr, name, integers):
+    """Raw and filtered, under the three policies, rank by rank; then the metrics. PyKEEN counts hits on the same ranks,
+    halves included; its `evaluate` filters by the triples it is given, ours by train, valid and test."""
+    evaluation, modules = pykeen
+    model = parameters(name, wn18rr.n_entities, wn18rr.n_relations, 4, integers)
+    interaction, convert = their_interaction(modules, model)
+    triples = np.random.default_rng(4).permutation(wn18rr.test)[:200]
+    everyone, relations = (convert(model.params[key]) for key in ("entity", "relation"))
+
+    class Scorer(torch.nn.Module):
+        """As much of a PyKEEN model as its evaluator asks for."""
+
+        def __init__(self):
+            super().__init__()
+            self.device, self.num_entities = torch.device("cpu"), wn18rr.n_entities
+            self.loss, self.use_inverse_triples = None, False
+
+        def predict(self, hrt_batch, target, **_):
+            h, r, t = hrt_batch.T
+            r = relations[r][:, None]
+            if target == "head":
+                return interaction(everyone[None], r, everyone[t][:, None])
+            return interaction(everyone[h][:, None], r, everyone[None])
+
+    as_tensor = {key: torch.from_numpy(a.astype(np.int64)) for key, a in (("test", triples), ("known", wn18rr.known))}
+    for setting in ("raw", "filtered"):
+        evaluator = evaluation.RankBasedEvaluator(filtered=setting == "filtered", clear_on_finalize=False)
+        with torch.no_grad():
+            result = evaluator.evaluate(
+                Scorer(),
+                as_tensor["test"],
+                batch_size=20,
+                use_tqdm=False,
+                additional_filter_triples=[as_tensor["known"]] if setting == "filtered" else None,
+            )
+        for ties in cardkge.TIES:
+            ours = cardkge.rank_triples(model, triples, wn18rr.known, ties=ties)[setting]
+            theirs = [np.concatenate(evaluator.ranks[side, ties]) for side in ("head", "tail")]
+            assert np.array_equal(ours, np.stack(theirs, axis=1)), (setting, ties)
+            for side, metrics in cardkge.metrics_by_side(ours).items():
+                for key, value in metrics.items():
+                    other = result.get_metric(f"{side}.{ties}.{METRICS[key]}")
+                    assert value == pytest.approx(other, rel=1e-6), (setting, ties, side, key)
+        low, high = (np.concatenate(evaluator.ranks["tail", t]) for t in ("optimistic", "pessimistic"))
+        assert (low < high).any() == integers  # there were ties, or there were none
+
+
+# --- the example in docs/ORACLE.md
+
+
+def test_the_example_in_the_document(tmp_path):
+    """Its Python is run; the file that it writes is checked; the output must be the one in the document."""
+    text = (ROOT / "docs" / "ORACLE.md").read_text(encoding="utf-8")
+    ((code, output),) = re.findall(r"```python\n(# check_distmult.*?)```.*?```text\n\$ (.*?)```", text, re.S)
+    place = os.getcwd()
+    try:
+        os.chdir(tmp_path)
+        (tmp_path / "oracle.json").write_bytes((ROOT / "data" / "oracle-1.json").read_bytes())
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(code, "docs/ORACLE.md", "exec"), {"__name__": "__main__"})
+    finally:
+        os.chdir(place)
+    command, _, shown = output.partition("\n")
+    arguments = command.replace("| grep -v skipped", "").split()
+    assert arguments[:2] == ["python", "cli.py"]
+    found = subprocess.run(
+        [sys.executable, str(ROOT / "cli.py"), *arguments[2:]], cwd=tmp_path, capture_output=True, text=True
+    )
+    lines = [line for line in found.stdout.splitlines() if not line.startswith("skipped")]
+    assert found.returncode == 1
+    assert "\n".join([*lines, found.stderr.strip()]) == shown.strip()
