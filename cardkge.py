@@ -622,8 +622,9 @@ def checked_ids(ids, count, what):
 class Model:
     """What the three scoring functions share: `params` (a dict of plain arrays), sizes, checks, and scoring by id.
 
-    n_entities N, n_relations R, dim k; `seed` an int, or a numpy Generator; dtype float32 or float64. Ids are (n,) arrays
-    of int32 or int64; an id out of range, or arrays of unequal length, raise CardkgeError before anything is computed.
+    n_entities N, n_relations R, dim k; `seed` an int, or a numpy Generator; dtype float32 or float64. Ids are (n,)
+    arrays of int32 or int64; an id out of range, or arrays of unequal length, raise CardkgeError before anything is
+    computed.
 
     A subclass gives, on *rows* (arrays whose last axis is the row), each with its backward pass:
     encode        embedding rows to the rows that are scored (the identity, but for ER-MLP);
@@ -688,7 +689,8 @@ class Model:
         return self.match(self.query_heads(r, t), h)
 
     def gradients(self, heads, relations, tails, upstream):
-        """d sum(upstream * score) / d params: ids (n,) three times, upstream (n,) -> dict of dense arrays like params."""
+        """d sum(upstream * score) / d params: ids (n,) three times, upstream (n,) -> dict of dense arrays like
+        params."""
         rows = self.rows(heads, relations, tails)
         upstream = np.asarray(upstream, self.dtype)
         if upstream.shape != (len(rows[0]),):
@@ -1075,8 +1077,8 @@ class SubjectSampler:
         self.marks = np.zeros(n_entities, np.uint8)
 
     def draw(self, rng, relations):
-        """(subjects (B, width) int32, how many of them count (B,)). A smaller pool is drawn whole, and its row filled up
-        with repetitions of its first subject."""
+        """(subjects (B, width) int32, how many of them count (B,)). A smaller pool is drawn whole, and its row
+        filled up with repetitions of its first subject."""
         takes = np.minimum(self.sizes[relations], self.mu)
         draws = distinct(rng, self.sizes[relations], takes, self.marks)
         subjects = self.heads[np.repeat(self.starts[relations], takes) + draws]
@@ -1092,7 +1094,8 @@ def sorted_distinct(keys):
 
 
 def distinct(rng, sizes, takes, marks):
-    """For each b takes[b] distinct integers below sizes[b], every subset as likely: flat int32, one b after the other."""
+    """For each b takes[b] distinct integers below sizes[b], every subset as likely: flat int32, one b after the
+    other."""
     draws = np.empty(takes.sum(), np.int32)
     kernels.distinct_draws(rng.random(len(draws)), sizes, takes, marks, draws)
     return draws
@@ -1111,7 +1114,8 @@ def padded(flat, lengths):
 
 
 def objective(model, heads, relations, tails, settings, bounds=None, samples=()):
-    """Eq. 6, L^C = L + lambda sum G_hr, of one step, with all its gradients: the definition of what `Trainer.step` does.
+    """Eq. 6, L^C = L + lambda sum G_hr, of one step, with all its gradients: the definition of what `Trainer.step`
+    does.
 
     heads, relations, tails: (n, 1 + m) ids; column 0 is the positive triple, the others its corruptions. samples: a
     (relation, subjects, objects, weights) each, as `cardinality_penalty` takes them, with bounds (R, 2).
@@ -1152,8 +1156,8 @@ def sgd_step(param, gradient, learning_rate):
 
 
 def adagrad_step(param, accumulator, gradient, learning_rate):
-    """accumulator += gradient^2, then param -= learning_rate * gradient / sqrt(accumulator), in place (Duchi et al. 2011,
-    diagonal). No eps: where accumulator and gradient are 0, nothing changes."""
+    """accumulator += gradient^2, then param -= learning_rate * gradient / sqrt(accumulator), in place (Duchi et al.
+    2011, diagonal). No eps: where accumulator and gradient are 0, nothing changes."""
     accumulator += gradient * gradient
     moved = accumulator > 0
     root = np.sqrt(accumulator, where=moved, out=np.ones_like(accumulator))
@@ -1176,7 +1180,8 @@ DIMS = {"distmult": 200, "complex": 150, "ermlp": 100}  # the paper's best sizes
 
 @dataclass
 class Settings:
-    """Everything that determines the bits of a run; the names are those of the command line, where they are explained."""
+    """Everything that determines the bits of a run; the names are those of the command line, where they are
+    explained."""
 
     model: str = "distmult"
     data: str = "families"
@@ -1228,7 +1233,7 @@ class Settings:
         least |= dict.fromkeys(("learning_rate", "seed", "validate_every", "patience"), 0)
         for name, low in least.items():
             value = getattr(self, name)
-            if value is not None and not (low <= value < np.inf):
+            if value is not None and not low <= value < np.inf:
                 raise CardkgeError(f"{name} must be a finite number, at least {low}; found {value}")
 
 
@@ -1289,7 +1294,9 @@ def new_run(settings, dataset, bounds=None):
 class Threads:
     """Runs a function over ranges of work on `count` threads (None: as many as this process may use).
 
-    The ranges are the same for any number of threads, and no two of them write the same element.
+    The ranges are the same for any number of threads, and no two of them write the same element. Matrix products go to the
+    BLAS library below NumPy, which rounds differently on one thread and on several of its own: for the same bits
+    everywhere keep it to one (OPENBLAS_NUM_THREADS=1 before NumPy is imported; cli.py does so).
     """
 
     def __init__(self, count=None):
@@ -1330,6 +1337,13 @@ UNIT = 256  # triples of one relation whose relation gradient is summed in one g
 GEMM_ROWS = 1024  # rows of a matrix product given to one thread: fixed, so that its bits do not depend on the threads
 
 
+def relation_units(relations):
+    """For sorted relations (n,): where each relation's segment starts, and the limits of its units of UNIT triples."""
+    segments = np.flatnonzero(np.diff(relations, prepend=-1))
+    place = np.arange(len(relations)) - np.repeat(segments, np.diff(segments, append=len(relations)))
+    return segments, np.append(np.flatnonzero(place % UNIT == 0), len(relations))
+
+
 def matmul_rows(threads, a, b, out):
     """out[...] = a @ b for a (n, k), by ranges of rows."""
     threads.run(lambda i, j: np.matmul(a[i:j], b, out=out[i:j]), len(a), least=GEMM_ROWS, parts=len(a))
@@ -1349,8 +1363,8 @@ class Trainer:
 
     A step has four passes: number the distinct entities of the batch; score, and find the loss and the coefficient
     d loss / d score of every example (`kernels.loss_units`); add up the gradient of each distinct entity over its
-    occurrences (`kernels.entity_gradients`), with the regulariser's part; update each row, once (`kernels.update_rows`).
-    All gradients are taken at the parameters before the step.
+    occurrences (`kernels.entity_gradients`), with the regulariser's part; update each row, once
+    (`kernels.update_rows`). All gradients are taken at the parameters before the step.
     """
 
     def __init__(self, model, accumulators, settings, bounds, triples, threads):
@@ -1374,9 +1388,11 @@ class Trainer:
         return self.buffers[name][:size].reshape(shape)
 
     def draw(self, rng):
-        """The regulariser's sample for one step: relations (B,), subjects (B, mu), counts (B,), objects, weights (B, w)."""
+        """The regulariser's sample for one step: relations (B,), subjects (B, mu), counts (B,), objects, weights (B,
+        w)."""
         return self.bounded, *self.subjects.draw(rng, self.bounded), *self.objects.draw(rng, self.bounded)
 
+    @np.errstate(over="ignore", invalid="ignore")  # what is not finite is found, and raised as NonFinite
     def step(self, ends, relations, sample=None, learning_rate=None):
         """One update of the parameters, in place.
 
@@ -1385,8 +1401,8 @@ class Trainer:
         `objective` does. Raises NonFinite, before any parameter is changed, if one of these, or a parameter after the
         step, is not finite.
         """
-        model, settings, threads, dtype = self.model, self.settings, self.threads, self.model.dtype
-        mlp, params = model.kind == kernels.ERMLP, model.params
+        model, settings, threads, params = self.model, self.settings, self.threads, self.model.params
+        mlp = model.kind == kernels.ERMLP
 
         # 1. the distinct entities, and the rows to score
         _, subjects, _, objects, _ = sample or (None,) + (np.empty((0, 0), np.int32),) * 4
@@ -1395,36 +1411,29 @@ class Trainer:
         entities = self.buffer("entities", min(len(ids), model.n_entities), dtype=np.int32)
         uses = self.buffer("uses", len(entities), dtype=np.int32)
         count, a, b = kernels.number_entities(ids, ends.size, subjects.size, mlp, self.slot_of, entities, uses, slots)
-        entities, uses = entities[:count], uses[:count]
-        if mlp:  # hidden rows: those of heads, slots [0, b), then those of tails, slots [a, count)
-            w_h, w_t, w_r, output = self.padded_layers()
-            embeddings = np.take(params["entity"], entities, 0, self.buffer("embeddings", count, model.dim))
-            rows = self.buffer("rows", b + count - a, len(output))
-            matmul_rows(threads, embeddings[:b], w_h, rows[:b])
-            matmul_rows(threads, embeddings[a:], w_t, rows[b:])
-            tables = rows, params["relation"] @ w_r, output
+        entities, uses, n_rows = entities[:count], uses[:count], count
+        tables = params["entity"], params["relation"], model.output
+        if mlp:  # hidden rows: those of heads, of slots [0, b), then those of tails, of slots [a, count)
+            embeddings = np.take(params["entity"], entities, 0, self.buffer("embeddings", count, model.dim), "clip")
+            tables, n_rows = self.hidden_tables(embeddings[:b], embeddings[a:]), b + count - a
             slots[1 : ends.size : 2] += b - a
             slots[ends.size + subjects.size :] += b - a
-            ids, n_rows = slots, len(rows)
-        else:
-            tables, n_rows = (params["entity"], params["relation"], model.output), count
+            ids = slots
         batch, subjects, objects = np.split(ids, [ends.size, ends.size + subjects.size])
         ends, width = batch.reshape(ends.shape), tables[0].shape[1]
 
         # 2. scores, losses, coefficients, relation gradients
-        segments = np.flatnonzero(np.diff(relations, prepend=-1))
-        place = np.arange(len(relations)) - np.repeat(segments, np.diff(segments, append=len(relations)))
-        units = np.append(np.flatnonzero(place % UNIT == 0), len(relations))
+        segments, units = relation_units(relations)
         coefficients = self.buffer("coefficients", *ends.shape[:2])
         losses = np.empty(len(units) - 1)
         of_units = self.buffer("of_units", len(losses), width)
-        d_outputs = np.empty((len(losses), len(tables[2])), dtype)
+        d_outputs = np.empty((len(losses), len(tables[2])), model.dtype)
         loss = kernels.LOGISTIC if settings.loss == "logistic" else kernels.HINGE
         threads.run(
             kernels.loss_units, len(losses), model.kind, loss, settings.margin, ends, relations, units, tables,
             coefficients, losses, of_units, d_outputs,
         )  # fmt: skip
-        d_relation, d_output = np.zeros((model.n_relations, width), dtype), d_outputs.sum(0)
+        d_relation, d_output = np.zeros((model.n_relations, width), model.dtype), d_outputs.sum(0)
         d_relation[relations[segments]] = np.add.reduceat(of_units, np.searchsorted(units, segments))
 
         # 3. entity gradients
@@ -1436,80 +1445,91 @@ class Trainer:
             kernels.entity_gradients, n_rows, model.kind, ends, relations, starts, occurrences, tables,
             coefficients, d_rows, least=64, parts=32,
         )  # fmt: skip
-        penalty = 0.0
+        sums = {"loss": float(losses.sum()), "l2": 0.0, "penalty": 0.0}
         if sample is not None:
             to = slots[ends.size :], d_rows, d_relation, d_output
-            penalty = self.add_penalty(sample, tables, subjects, objects, *to)
+            sums["penalty"] = self.add_penalty(sample, tables, subjects, objects, *to)
 
-        # 4. the update
-        l2 = dtype.type(settings.l2)
-        weights = {"entity": l2 * uses, "relation": np.zeros(model.n_relations, dtype)}
-        weights["relation"] += l2 * ends.shape[1] * np.bincount(relations, minlength=model.n_relations)
-        sums = {"loss": float(losses.sum()), "l2": 0.0, "penalty": penalty}
-        if l2:
-            for name, table in (("entity", params["entity"][entities]), ("relation", params["relation"])):
-                squares = np.einsum("ij,ij->i", table, table, dtype=np.float64)
-                sums["l2"] += float(weights[name] @ squares) / 2
-        sums["objective"] = sums["loss"] + sums["l2"] + settings.penalty_weight * penalty
+        # 4. L2, and the update
+        uses_of_relations = ends.shape[1] * np.bincount(relations, minlength=model.n_relations)
+        l2 = {"entity": settings.l2 * uses, "relation": settings.l2 * uses_of_relations}
+        if settings.l2:
+            for name, rows in (("entity", params["entity"][entities]), ("relation", params["relation"])):
+                sums["l2"] += float(l2[name] @ np.einsum("ij,ij->i", rows, rows, dtype=np.float64)) / 2
+        sums["objective"] = sums["loss"] + sums["l2"] + settings.penalty_weight * sums["penalty"]
         if not math.isfinite(sums["objective"]):
             raise NonFinite(f"the objective is {sums['objective']}")
         gradients = {"entity": d_rows, "relation": d_relation}
         if mlp:
-            units = model.hidden
-            d_heads, d_tails = d_rows[:b], d_rows[b:]
-            d_entity = self.buffer("d_entity", count, model.dim)
-            from_tails = self.buffer("from_tails", count - a, model.dim)
-            matmul_rows(threads, d_heads, w_h.T, d_entity[:b])
-            matmul_rows(threads, d_tails, w_t.T, from_tails)
-            d_entity[b:] = 0
-            d_entity[a:] += from_tails
-            d_hidden = (
-                matmul_sum(threads, embeddings[:b], d_heads),
-                matmul_sum(threads, embeddings[a:], d_tails),
-                params["relation"].T @ d_relation,
-            )
-            gradients = {
-                "entity": d_entity,
-                "relation": d_relation @ w_r.T,
-                "hidden": np.concatenate(d_hidden)[:, :units],
-                "output": d_output[:units],
-            }
-        rate = dtype.type(settings.learning_rate if learning_rate is None else learning_rate)
+            gradients = self.d_hidden_tables(embeddings, a, b, d_rows, d_relation, d_output)
+        self.update(gradients, entities, l2, settings.learning_rate if learning_rate is None else learning_rate)
+        return sums
+
+    def hidden_tables(self, heads, tails):
+        """ER-MLP's `encode`: hidden rows of heads and tails, one table, hidden rows of all relations, and w. All have
+        columns of zeros up to a multiple of 16: they change no score (w is 0 there), and the innermost loops then have
+        no remainder."""
+        model = self.model
+        width = -(-model.hidden // 16) * 16
+        layers = np.zeros((3 * model.dim, width), model.dtype)
+        layers[:, : model.hidden] = model.params["hidden"]
+        output = np.zeros(width, model.dtype)
+        output[: model.hidden] = model.params["output"]
+        self.layers = w_h, w_t, w_r = np.split(layers, 3)
+        rows = self.buffer("rows", len(heads) + len(tails), width)
+        matmul_rows(self.threads, heads, w_h, rows[: len(heads)])
+        matmul_rows(self.threads, tails, w_t, rows[len(heads) :])
+        return rows, model.params["relation"] @ w_r, output
+
+    def d_hidden_tables(self, embeddings, a, b, d_rows, d_relation, d_output):
+        """ER-MLP's `d_encode`: all gradients, from those of the tables; heads are slots [0, b), tails slots [a,
+        ...)."""
+        model, (w_h, w_t, w_r) = self.model, self.layers
+        d_heads, d_tails = d_rows[:b], d_rows[b:]
+        d_entity = self.buffer("d_entity", len(embeddings), model.dim)
+        from_tails = self.buffer("from_tails", len(d_tails), model.dim)
+        matmul_rows(self.threads, d_heads, w_h.T, d_entity[:b])
+        matmul_rows(self.threads, d_tails, w_t.T, from_tails)
+        d_entity[b:] = 0
+        d_entity[a:] += from_tails
+        d_hidden = (
+            matmul_sum(self.threads, embeddings[:b], d_heads),
+            matmul_sum(self.threads, embeddings[a:], d_tails),
+            model.params["relation"].T @ d_relation,
+        )
+        return {
+            "entity": d_entity,
+            "relation": d_relation @ w_r.T,
+            "hidden": np.concatenate(d_hidden)[:, : model.hidden],
+            "output": d_output[: model.hidden],
+        }
+
+    def update(self, gradients, entities, l2, rate):
+        """One step of the optimiser, and the projection, on the rows that have a gradient; NonFinite, with nothing
+        changed, if a parameter would no longer be finite."""
+        settings, dtype = self.settings, self.model.dtype
         adagrad = settings.optimizer == "adagrad"
         # AdaGrad moves a number by at most the rate. Any other step may overflow: it is tried on copies first.
         trial = not adagrad or rate > math.sqrt(np.finfo(dtype).max)
-        faults, written = np.zeros(1, np.uint8), []
+        faults, tried = np.zeros(1, np.uint8), []
         for name, gradient in gradients.items():
-            table = params[name].reshape(-1, params[name].shape[-1])  # `output` is one row
-            accumulator = self.accumulators.get(name, table).reshape(table.shape)
-            touched = entities if name == "entity" else np.arange(len(table), dtype=np.int32)
+            table = np.atleast_2d(self.model.params[name])  # `output` is one row
+            accumulator = np.atleast_2d(self.accumulators.get(name, table))
+            ids = entities if name == "entity" else np.arange(len(table), dtype=np.int32)
             if trial:
-                written.append((table, touched, table[touched], accumulator, accumulator[touched]))
-                _, _, table, _, accumulator = written[-1]
-                touched = np.arange(len(table), dtype=np.int32)
-            threads.run(
-                kernels.update_rows, len(touched), table, accumulator, touched, gradient.reshape(-1, table.shape[1]),
-                weights.get(name, np.zeros(len(table), dtype)), rate, adagrad,
-                name == "entity" and settings.project == "unit", faults, least=64, parts=32,
+                tried.append((table, accumulator, ids, table[ids], accumulator[ids]))
+                table, accumulator, ids = *tried[-1][3:], np.arange(len(ids), dtype=np.int32)
+            weights = np.asarray(l2.get(name, np.zeros(len(ids))), dtype)
+            project = name == "entity" and settings.project == "unit"
+            self.threads.run(
+                kernels.update_rows, len(ids), table, accumulator, ids, np.atleast_2d(gradient), weights,
+                dtype.type(rate), adagrad, project, faults, least=64, parts=32,
             )  # fmt: skip
         if faults[0]:
             raise NonFinite("a parameter is no longer finite")
-        for table, touched, rows, accumulator, squares in written:
-            table[touched] = rows
-            if adagrad:
-                accumulator[touched] = squares
-        return sums
-
-    def padded_layers(self):
-        """W_h, W_t, W_r (k, k'') and w (k'',) of ER-MLP, with columns of zeros up to a multiple of 16: they change no
-        score (w is 0 there), and the innermost loops then have no remainder."""
-        model = self.model
-        width = -(-model.hidden // 16) * 16
-        hidden = np.zeros((3 * model.dim, width), model.dtype)
-        hidden[:, : model.hidden] = model.params["hidden"]
-        output = np.zeros(width, model.dtype)
-        output[: model.hidden] = model.params["output"]
-        return *np.split(hidden, 3), output
+        for table, accumulator, ids, rows, squares in tried:
+            accumulator[ids] = squares
+            table[ids] = rows
 
     def add_penalty(self, sample, tables, subjects, objects, slots, d_rows, d_relation, d_output):
         """Adds lambda * d sum(G_hr) to the row gradients; returns sum(G_hr). The sample's subjects and objects as ids
@@ -1533,6 +1553,7 @@ class Trainer:
         self.threads.run(kernels.add_rows, width, slots, values, d_rows, least=16, parts=8)
         return math.fsum(penalties) if np.isfinite(penalties).all() else math.nan
 
+    @np.errstate(over="ignore", invalid="ignore")
     def penalty_of_relations(
         self, first, last, relations, subjects, counts, objects, weights, tables, penalties, d_h, d_r, d_t, d_w
     ):
@@ -1610,11 +1631,12 @@ def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
     """Continues a run up to run.settings.epochs (paper, Algorithm 1). Returns "finished", "patience" or "stopped".
 
     on_epoch(run, record) is called after each epoch, on_step(run, step, steps) after each step; stop() is asked after
-    each step, and true ends the call with "stopped": the run then holds what an uninterrupted one would have held there.
-    All random numbers are drawn from generators seeded by (seed, epoch, step), so the same settings give the same bits,
-    stopped or not, on any number of threads. With settings.validate_every the filtered metrics on valid are taken every
-    so many epochs and the parameters with the best hits@10 (then MRR) are kept; `patience` validations without a better
-    one end the training. Raises NonFinite, which names epoch and step; run then counts the steps before that one.
+    each step, and true ends the call with "stopped": the run then holds what an uninterrupted one would have held
+    there. All random numbers are drawn from generators seeded by (seed, epoch, step), so the same settings give the
+    same bits, stopped or not, on any number of threads. With settings.validate_every the filtered metrics on valid
+    are taken every so many epochs and the parameters with the best hits@10 (then MRR) are kept; `patience`
+    validations without a better one end the training. Raises NonFinite, which names epoch and step; run then counts
+    the steps before that one.
     """
     settings, triples = run.settings, dataset.train
     settings.check()
@@ -1734,7 +1756,8 @@ def scored_blocks(model, open_side, ids, relations, threads, consume, batch_size
 
 def rounding_bounds(model, tables, triples):
     """For each triple, how far a score may be from `kernels.triple_score` of the same rows: a bound for any order of
-    summation, |computed - exact| <= (w + 4) u sum |terms| (Higham 2002, Section 3.1), with sum |terms| bounded by norms."""
+    summation, |computed - exact| <= (w + 4) u sum |terms| (Higham 2002, Section 3.1), with sum |terms| bounded by
+    norms."""
     rows, relation_rows, output = tables
     unit = float(np.finfo(model.dtype).eps)
     if model.kind == kernels.ERMLP:  # terms below |w_i|, of a tanh within 4e-7 (float32) whose argument is rounded too
@@ -1751,8 +1774,9 @@ def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, 
 
     triples (n, 3) ids; known (m, 3): all true triples, of train, valid and test. Returns {"raw": ranks} and, with
     known, {"filtered": ranks}, (n, 2) float64 each, column 0 the head's rank, column 1 the tail's. Filtered: other true
-    answers do not count. Ties: "optimistic" the best rank among equal scores, "pessimistic" the worst, "realistic" their
-    mean. threads: a number, None for all, or a `Threads`. CardkgeError for ids out of range, or a score that is NaN.
+    answers do not count. Ties: "optimistic" the best rank among equal scores, "pessimistic" the worst, "realistic"
+    their mean. threads: a number, None for all, or a `Threads`. CardkgeError for ids out of range, or a score that
+    is NaN.
 
     Scores come from a matrix product, whose rounding depends on the place of an element. Where one is so near to the
     right answer's that this could matter, both are computed again by `kernels.triple_score`: so equal rows tie, and no
@@ -1809,7 +1833,8 @@ def checked_triples(model, triples):
 def true_answers(triples, known, side, model):
     """The filter: the known answers to the question that each triple asks with its head (side 0) or tail (1) open.
 
-    Returns (starts, stops, ids): those of triple i, each once, its own answer among them, are ids[starts[i] : stops[i]].
+    Returns (starts, stops, ids): those of triple i, each once, its own answer among them, are ids[starts[i] :
+    stops[i]].
     """
     n = model.n_entities
 

@@ -1,18 +1,19 @@
 """Numba kernels of cardkge: arrays in, arrays out; no I/O, no classes, no global state.
 
-Every kernel here repeats, fused and compiled, a definition that stands in plain NumPy in cardkge.py; the tests hold the two
-equal. Callers check and allocate. Randomness is drawn by the caller and handed in.
+Every kernel here repeats, fused and compiled, a definition that stands in plain NumPy in cardkge.py; the tests hold
+the two equal. Callers check and allocate. Randomness is drawn by the caller and handed in.
 
 Letters: N entities, R relations, n positive triples of a batch, m corruptions of each, k columns of a row.
-A batch is three (n, 1 + m) id arrays (heads, relations by triple (n,), tails); column 0 is the positive triple.
+A batch is `ends` (n, 1 + m, 2), head and tail of each positive triple (column 0) and its corruptions, and relations (n,).
 
-*Rows.* DistMult and ComplEx score rows of the entity and relation tables themselves. ER-MLP is linear before its tanh, so
-it is scored on *hidden rows* W_h' e_h, W_t' e_t and W_r' r, computed once for each distinct entity of a batch instead of
-once for each example. The kernels below see only rows; `output` is ER-MLP's vector w (empty for the other two).
+*Rows.* DistMult and ComplEx score rows of the entity and relation tables themselves. ER-MLP is linear before its
+tanh, so it is scored on *hidden rows* W_h' e_h, W_t' e_t and W_r' r, computed once for each distinct entity of a
+batch instead of once for each example. The kernels below see only rows; `output` is ER-MLP's vector w (empty for the
+other two).
 
 *Threads.* Kernels release the GIL and work on a range (first, last) of fixed units; the caller runs ranges on several
-threads. No two ranges write the same element and each sum runs in one fixed order, so the bits of a result do not depend
-on the number of threads.
+threads. No two ranges write the same element and each sum runs in one fixed order, so the bits of a result do not
+depend on the number of threads.
 
 *Fast-math.* Only reassociation, contraction and signless zero are allowed (they let sums use vector registers). NaN and
 infinity keep their meaning.
@@ -46,7 +47,8 @@ _ONE, _NINE = np.float32(1), np.float32(9)
 
 
 def rational_tanh(x):
-    """tanh of a float32, as a quotient of two polynomials; absolute and relative error below 4e-7, values in [-1, 1]."""
+    """tanh of a float32, as a quotient of two polynomials; absolute and relative error below 4e-7, values in [-1,
+    1]."""
     x = -_NINE if x < -_NINE else x  # so written, NaN stays NaN
     x = _NINE if x > _NINE else x
     u = x * x
@@ -275,11 +277,11 @@ def loss_of_triple(loss, margin, scores, i):
 def number_entities(ids, n_ends, n_subjects, by_role, slot_of, entities, uses, slots):
     """Numbers the distinct entities of a step: slots 0, 1, ... in the order of first appearance.
 
-    ids (x,): the `ends` of the batch, flat (n_ends ids, head and tail in turn), then n_subjects subjects and, to the end,
-    objects of the regulariser. slot_of (N,) is a workspace that holds -1 everywhere, before and after. Writes
+    ids (x,): the `ends` of the batch, flat (n_ends ids, head and tail in turn), then n_subjects subjects and, to the
+    end, objects of the regulariser. slot_of (N,) is a workspace that holds -1 everywhere, before and after. Writes
     entities[slot] = id, uses[slot] = how often it stands in the batch itself, slots[x] = slot of ids[x].
-    Returns (count, a, b). With `by_role` the slots are ordered: only a head [0, a), both [a, b), only a tail [b, count),
-    so that the heads' rows and the tails' rows each are contiguous; otherwise a = 0 and b = count.
+    Returns (count, a, b). With `by_role` the slots are ordered: only a head [0, a), both [a, b), only a tail [b,
+    count), so that the heads' rows and the tails' rows each are contiguous; otherwise a = 0 and b = count.
     """
     count = 0
     for x in range(ids.size):
@@ -403,7 +405,8 @@ def entity_gradients(first, last, kind, ends, relations, starts, occurrences, ta
 
 @compiled
 def add_rows(first, last, slots, values, gradients):
-    """gradients[slots[x]] += values[x] for every x, in order; columns first..last only (a range of columns a thread)."""
+    """gradients[slots[x]] += values[x] for every x, in order; columns first..last only (a range of columns a
+    thread)."""
     for x in range(slots.size):
         s = slots[x]
         for i in range(first, last):
@@ -476,8 +479,8 @@ def hidden_scores(heads, tails, output, scores):
 
 @compiled
 def hidden_gradients(upstream, heads, tails, output, d_heads, d_tails, d_output):
-    """Backward pass of `hidden_scores`, here with tails (m, k'): adds sum upstream[i, t] d scores[i, t] to d_heads (n, k'),
-    d_tails (m, k') and d_output (k',)."""
+    """Backward pass of `hidden_scores`, here with tails (m, k'): adds sum upstream[i, t] d scores[i, t] to d_heads
+    (n, k'), d_tails (m, k') and d_output (k',)."""
     one = heads.dtype.type(1)
     for i in range(heads.shape[0]):
         for t in range(tails.shape[0]):
@@ -494,7 +497,8 @@ def hidden_gradients(upstream, heads, tails, output, d_heads, d_tails, d_output)
 @compiled
 def bounded_sums(scores, weights, lower, upper, sums):
     """Eqs. 4 and 5 for one relation: sums[i] = X_i = sum_t weights[t] sigma(scores[i, t]); returns the sum of
-    G_i = max(0, lower - X_i) + max(0, X_i - upper) and replaces scores (n, m) by d G / d scores, 0 at and within the bounds."""
+    G_i = max(0, lower - X_i) + max(0, X_i - upper) and replaces scores (n, m) by d G / d scores, 0 at and within the
+    bounds."""
     penalty = 0.0
     for i in range(scores.shape[0]):
         x = 0.0
@@ -519,8 +523,8 @@ def bounded_sums(scores, weights, lower, upper, sums):
 def distinct_draws(uniforms, sizes, takes, marks, draws):
     """Floyd's algorithm: for each b, takes[b] distinct integers of range(sizes[b]), each subset as likely as any other.
 
-    uniforms (sum of takes,) in [0, 1), used and answered in `draws` one b after the other. marks is a workspace of zeros,
-    before and after, at least as long as the largest size.
+    uniforms (sum of takes,) in [0, 1), used and answered in `draws` one b after the other. marks is a workspace of
+    zeros, before and after, at least as long as the largest size.
     """
     start = 0
     for b in range(sizes.size):
