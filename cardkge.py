@@ -1294,8 +1294,8 @@ def new_run(settings, dataset, bounds=None):
 class Threads:
     """Runs a function over ranges of work on `count` threads (None: as many as this process may use).
 
-    The ranges are the same for any number of threads, and no two of them write the same element. Matrix products go to the
-    BLAS library below NumPy, which rounds differently on one thread and on several of its own: for the same bits
+    The ranges are the same for any number of threads, and no two of them write the same element. Matrix products go
+    to the BLAS library below NumPy, which rounds differently on one thread and on several of its own: for the same bits
     everywhere keep it to one (OPENBLAS_NUM_THREADS=1 before NumPy is imported; cli.py does so).
     """
 

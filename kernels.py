@@ -4,7 +4,8 @@ Every kernel here repeats, fused and compiled, a definition that stands in plain
 the two equal. Callers check and allocate. Randomness is drawn by the caller and handed in.
 
 Letters: N entities, R relations, n positive triples of a batch, m corruptions of each, k columns of a row.
-A batch is `ends` (n, 1 + m, 2), head and tail of each positive triple (column 0) and its corruptions, and relations (n,).
+A batch is `ends` (n, 1 + m, 2), head and tail of each positive triple (column 0) and its corruptions, and relations
+(n,).
 
 *Rows.* DistMult and ComplEx score rows of the entity and relation tables themselves. ER-MLP is linear before its
 tanh, so it is scored on *hidden rows* W_h' e_h, W_t' e_t and W_r' r, computed once for each distinct entity of a
