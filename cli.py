@@ -754,5 +754,40 @@ def plot_violations(pyplot, found, path):
     library().replace_file(path, lambda file: figure.savefig(file, format=kind))
 
 
+# --- oracle
+
+
+@main.group()
+def oracle():
+    """Reference values for other implementations; docs/ORACLE.md explains them."""
+
+
+@oracle.command()
+@click.argument("file", type=FILE)
+def write(file):
+    """Write the reference values, inputs and outputs, to FILE (JSON)."""
+    library().write_oracle(file)
+    click.echo(file)
+
+
+@oracle.command()
+@click.argument("file", type=FILE)
+@option("--rtol", Real(min=0), 1e-9, "A value may differ by atol + rtol * |expected|.")
+@option("--atol", Real(min=0), 1e-12, "See --rtol.")
+def check(file, rtol, atol):
+    """Compare the outputs in FILE with the reference values, and show the first that differs in each case.
+
+    FILE may hold any of the cases, and of a case any of its outputs.
+    """
+    verdicts = library().check_oracle(file, rtol, atol)
+    for name, verdict, text in verdicts:
+        click.echo(f"{verdict:8} {name}  {text}".rstrip())
+    counts = {verdict: sum(found == verdict for _, found, _ in verdicts) for verdict in ("ok", "differs", "skipped")}
+    summary = f"{counts['ok']} ok, {counts['differs']} differ, {counts['skipped']} skipped"
+    click.echo(f"\n{summary} (rtol {rtol:g}, atol {atol:g})")
+    if counts["differs"]:
+        raise library().CardkgeError(f"{file}: {counts['differs']} of {counts['ok'] + counts['differs']} cases differ")
+
+
 if __name__ == "__main__":
     main(prog_name="cli.py")

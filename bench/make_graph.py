@@ -2,7 +2,7 @@
 
 Degrees are skewed as in real knowledge graphs: the i-th relation, head and tail (each in an order of its own) are drawn
 with a probability proportional to i ** -exponent, by EXPONENTS. Before that every entity is a head once, so that all N
-occur. Triples are distinct. The same arguments give the same bytes, whatever the machine.
+occur. Triples are distinct. The same arguments give the same graph.
 """
 
 import argparse

@@ -7,6 +7,7 @@ import copy
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -100,7 +101,10 @@ def test_a_change_too_small_for_the_tolerance_changes_the_bytes(tmp_path, monkey
     written = json.loads((tmp_path / "oracle.json").read_text())
     pairs = [(case["outputs"], CASES[case["name"]]["outputs"]) for case in written["cases"]]
     assert sum(new != old for new, old in pairs) > 0
-    assert all(verdict == "ok" for verdict, _ in verdicts(tmp_path, answers()).values())  # below the tolerance
+    # the comparison does not see it; but for p: X = 4 (1 + 1e-12) is no longer at a bound of 4, and 1 - p may be small
+    different = {name for name, (verdict, _) in verdicts(tmp_path, answers()).items() if verdict != "ok"}
+    at_bounds = {f"{model}/cardinality-at-{bound}" for model in MODELS for bound in ("upper", "both")}
+    assert different >= at_bounds if function == "probability" else not different
 
 
 def test_a_later_version_starts_from_what_the_code_gives(tmp_path, monkeypatch):
@@ -114,19 +118,23 @@ def test_a_later_version_starts_from_what_the_code_gives(tmp_path, monkeypatch):
 
 
 def test_the_file_is_plain():
-    text = KEPT.read_text(encoding="ascii")
-    assert len(text) < 300_000 and "NaN" not in text and "Infinity" not in text and "-0.0" not in text.replace("-0.0", "-0.0")
-    assert text.endswith("\n") and "\r" not in text
-    assert max(map(len, text.splitlines())) < 3000
+    """Plain JSON numbers: ASCII, no NaN, no infinity, no zero with a sign; under 300 kB."""
+    text = KEPT.read_bytes().decode("ascii")
+    assert len(text) < 300_000 and text.endswith("\n") and "\r" not in text
+    assert not re.search(r"NaN|Infinity|-0\.0\b(?!\d)", text)
 
 
 def test_what_is_covered():
     """Every kind, for each model the same cases."""
     kinds = {case["kind"] for case in CASES.values()}
     assert kinds == set(cardkge._ORACLE_KINDS)
-    parts = {m: {name.split("/")[1]: case["kind"] for name, case in CASES.items() if name.startswith(m)} for m in MODELS}
+    parts = {
+        m: {name.split("/")[1]: case["kind"] for name, case in CASES.items() if name.startswith(m)} for m in MODELS
+    }
     assert parts["distmult"] == parts["complex"] == parts["ermlp"]
-    samplings = [f"cardinality-{kind}-{at}" for kind in cardkge.SAMPLINGS for at in ("below", "inside", "above", "around")]
+    samplings = [
+        f"cardinality-{kind}-{at}" for kind in cardkge.SAMPLINGS for at in ("below", "inside", "above", "around")
+    ]
     steps = [f"step-{optimizer}-{project}" for optimizer in ("sgd", "adagrad") for project in ("none", "unit")]
     at_bounds = [f"cardinality-at-{bound}" for bound in ("lower", "upper", "both")]
     assert {*samplings, *steps, *at_bounds, "ranks", "ranks-ties", "loss-hinge", "objective-logistic"} < set(
@@ -193,7 +201,9 @@ def test_ranks_need_every_split_and_have_ties_or_none(name):
     model = cardkge._arguments(inputs)["model"]
     test = np.array(inputs["test"])
     for left_out in ("train", "valid", "test"):
-        known = np.array([triple for split in ("train", "valid", "test") if split != left_out for triple in inputs[split]])
+        known = np.array(
+            [triple for split in ("train", "valid", "test") if split != left_out for triple in inputs[split]]
+        )
         ranks = cardkge.rank_triples(model, test, known)["filtered"]
         assert np.any(ranks > outputs["filtered_realistic"]), left_out
     low, high = np.array(outputs["filtered_optimistic"]), np.array(outputs["filtered_pessimistic"])
@@ -329,7 +339,7 @@ WRONG = {  # what stands in place of metrics/ranks' both_mrr or mined bounds: th
     "text": ("0.453", 'both_mrr: expected a number, found "0.453"'),
     "a bool": (True, "both_mrr: expected a number, found true"),
     "an object": ({}, "both_mrr: expected a number, found {}"),
-    "a list": ([0.45341269841269843], "both_mrr: expected shape (), found shape (1,)"),
+    "a list": ([0.45341269841269843], "both_mrr: expected shape (), found (1,)"),
     "a huge integer": (10**400, "both_mrr: expected a number, found 1000000000000000000000000000000000000000"),
 }
 
@@ -344,12 +354,12 @@ def test_what_is_no_such_number_differs(tmp_path, value, text):
 @pytest.mark.parametrize(
     "value, text",
     [
-        ([[0.0, 3.0], [0.0, 2.0]], "bounds: expected shape (3, 2), found shape (2, 2)"),
-        ([[0.0, 0.0, 0.0], [3.0, 2.0, None]], "bounds: expected shape (3, 2), found shape (2, 3)"),
-        ([0.0, 3.0, 0.0, 2.0, 0.0, None], "bounds: expected shape (3, 2), found shape (6,)"),
+        ([[0.0, 3.0], [0.0, 2.0]], "bounds: expected shape (3, 2), found (2, 2)"),
+        ([[0.0, 0.0, 0.0], [3.0, 2.0, None]], "bounds: expected shape (3, 2), found (2, 3)"),
+        ([0.0, 3.0, 0.0, 2.0, 0.0, None], "bounds: expected shape (3, 2), found (6,)"),
         ([[0.0, 3.0], [0.0]], "bounds: expected rows of equal length, found (1,) and (2,)"),
         ([[0.0, 3.0], 0.0], "bounds: expected rows of equal length, found () and (2,)"),
-        ([], "bounds: expected shape (3, 2), found shape (0,)"),
+        ([], "bounds: expected shape (3, 2), found (0,)"),
         (
             [[0, 3], [0, 2], [math.nan, None]],
             "bounds[2][0]: expected 0.0, found nan, difference nan (1 of 6 values differ)",

@@ -1,0 +1,101 @@
+"""PyKEEN on the CPU, set up to do the work of cardkge's recipe: the peer of `compare.py`. Needs the `peers` extra.
+
+The same triples, batch size, number of negatives, loss (softplus, summed) and AdaGrad (rate 0.1, accumulators from 0.1,
+torch's fused form), on all cores, without regulariser. Where the two differ, PyKEEN does less: it has no unit
+projection here (its own, of DistMult, treats all N rows after each step, so it is switched off), and its ER-MLP is used
+as it is, with ReLU, which is cheaper than tanh. PyKEEN's gradients and AdaGrad are dense: each step passes over all
+rows.
+"""
+
+import logging
+import time
+
+import numpy as np
+
+for _name in ("pykeen", "torch_max_mem"):  # they warn that this is not a GPU, and of seeds
+    logging.getLogger(_name).setLevel(logging.ERROR)
+try:
+    import pykeen
+    import torch
+    from pykeen.evaluation import RankBasedEvaluator
+    from pykeen.losses import SoftplusLoss
+    from pykeen.models import ERMLP, ComplEx, DistMult
+    from pykeen.training import SLCWATrainingLoop
+    from pykeen.training.callbacks import TrainingCallback
+    from pykeen.triples import CoreTriplesFactory
+except ImportError as error:
+    raise ImportError(f"{error}; install the `peers` extra: pip install .[peers]") from error
+
+
+def versions():
+    return {"torch": torch.__version__, "pykeen": pykeen.get_version()}
+
+
+def tensor(triples):
+    return torch.as_tensor(np.asarray(triples, np.int64))
+
+
+class Clock(TrainingCallback):
+    """When each epoch ended."""
+
+    def __init__(self):
+        super().__init__()
+        self.ends = []
+
+    def post_epoch(self, epoch, epoch_loss, **kwargs):
+        self.ends.append(time.perf_counter())
+
+
+class Peer:
+    """One of PyKEEN's models and its training loop, for a `cardkge.Dataset`."""
+
+    def __init__(self, name, dataset, dim, hidden, negatives, batches, threads):
+        torch.set_num_threads(threads)
+        torch.manual_seed(0)
+        self.dataset, self.threads, self.epochs = dataset, threads, 0
+        self.batch_size = -(-len(dataset.train) // batches)
+        sizes = {"num_entities": dataset.n_entities, "num_relations": dataset.n_relations}
+        self.factory = CoreTriplesFactory(tensor(dataset.train), **sizes)
+        make, options = {
+            "distmult": (DistMult, {"regularizer": None, "entity_constrainer": None}),
+            "complex": (ComplEx, {"regularizer": None}),
+            "ermlp": (ERMLP, {"hidden_dim": hidden}),
+        }[name]
+        loss = SoftplusLoss(reduction="sum")
+        self.model = make(triples_factory=self.factory, embedding_dim=dim, loss=loss, random_seed=0, **options)
+        self.loop = SLCWATrainingLoop(
+            model=self.model,
+            triples_factory=self.factory,
+            optimizer="adagrad",
+            optimizer_kwargs={"lr": 0.1, "initial_accumulator_value": 0.1, "fused": True},
+            negative_sampler="basic",
+            negative_sampler_kwargs={"num_negs_per_pos": negatives},
+            automatic_memory_optimization=False,
+        )
+
+    def train(self, epochs):
+        """Seconds per epoch, over `epochs` whole ones; one more comes before them and is not counted."""
+        torch.set_num_threads(self.threads)
+        clock = Clock()
+        self.loop.train(
+            self.factory,
+            num_epochs=self.epochs + epochs + 1,
+            batch_size=self.batch_size,
+            continue_training=self.epochs > 0,
+            callbacks=clock,
+            num_workers=0,
+            pin_memory=False,
+            use_tqdm=False,
+        )
+        self.epochs += epochs + 1
+        return (clock.ends[-1] - clock.ends[0]) / epochs
+
+    def evaluate(self, triples, batch_size=32):
+        """Filtered ranks of both sides of some test triples: seconds in all."""
+        torch.set_num_threads(self.threads)
+        splits = [tensor(getattr(self.dataset, split)) for split in ("train", "valid", "test")]
+        start = time.perf_counter()
+        RankBasedEvaluator(filtered=True).evaluate(
+            self.model, tensor(triples), batch_size=batch_size, additional_filter_triples=splits, use_tqdm=False
+        )
+        return time.perf_counter() - start
