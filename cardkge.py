@@ -604,7 +604,10 @@ def write_bounds(path, bounds, relations):
 def glorot(rng, shape, fan_in, fan_out, dtype):
     """Uniform on +-sqrt(6 / (fan_in + fan_out)) (Glorot & Bengio 2010, Eq. 16), drawn in float64."""
     limit = np.sqrt(6.0 / (fan_in + fan_out))
-    return rng.uniform(-limit, limit, shape).astype(dtype)
+    values = np.empty(math.prod(shape), dtype)
+    for part in np.array_split(values, len(values) // 2**20 + 1):  # not all of them in float64 at once
+        part[:] = rng.uniform(-limit, limit, len(part))
+    return values.reshape(shape)
 
 
 def checked_ids(ids, count, what):
@@ -617,15 +620,25 @@ def checked_ids(ids, count, what):
     if ids.size and (ids.min() < 0 or ids.max() >= count):
         bad = ids.min() if ids.min() < 0 else ids.max()
         raise CardkgeError(f"{what} id {bad} is out of range: ids are 0..{count - 1}")
-    return ids
+    return ids.astype(np.int64) if ids.dtype.kind == "u" else ids  # an unsigned id has no place in a kernel
+
+
+def checked_triples(triples, n_entities, n_relations):
+    """`triples` as an array (n, 3); CardkgeError for another shape, or an id out of range."""
+    triples = np.asarray(triples)
+    if triples.ndim != 2 or triples.shape[1] != 3:
+        raise CardkgeError(f"triples must have shape (n, 3), found {triples.shape}")
+    for column, (size, what) in enumerate(((n_entities, "head"), (n_relations, "relation"), (n_entities, "tail"))):
+        checked_ids(triples[:, column], size, what)
+    return triples
 
 
 class Model:
     """What the three scoring functions share: `params` (a dict of plain arrays), sizes, checks, and scoring by id.
 
-    n_entities N, n_relations R, dim k; `seed` an int, or a numpy Generator; dtype float32 or float64. Ids are (n,)
-    arrays of int32 or int64; an id out of range, or arrays of unequal length, raise CardkgeError before anything is
-    computed.
+    n_entities N, n_relations R, dim k; `seed` an int, or a numpy Generator (None: params stays empty); dtype float32
+    or float64. Ids are (n,) arrays of int32 or int64; an id out of range, or arrays of unequal length, raise
+    CardkgeError before anything is computed.
 
     A subclass gives, on *rows* (arrays whose last axis is the row), each with its backward pass:
     encode        embedding rows to the rows that are scored (the identity, but for ER-MLP);
@@ -644,16 +657,18 @@ class Model:
             raise CardkgeError(f"dtype must be float32 or float64, found {dtype}")
         self.n_entities, self.n_relations, self.dim = int(n_entities), int(n_relations), int(dim)
         self.dtype = np.dtype(dtype)
-        rng = np.random.default_rng(seed)
-        width = self.row_length * self.dim
-        self.params = {
-            "entity": glorot(rng, (self.n_entities, width), width, width, self.dtype),
-            "relation": glorot(rng, (self.n_relations, width), width, width, self.dtype),
-        }
-        self._init_layers(rng)
+        self.params = {}
+        if seed is not None:
+            rng = np.random.default_rng(seed)
+            for name, shape in self.shapes.items():
+                fans = (shape[1], shape[1]) if name in ("entity", "relation") else (*shape, 1)[:2]
+                self.params[name] = glorot(rng, shape, *fans, self.dtype)
 
-    def _init_layers(self, rng):
-        pass
+    @property
+    def shapes(self):
+        """The shape of each array of params."""
+        width = self.row_length * self.dim
+        return {"entity": (self.n_entities, width), "relation": (self.n_relations, width)}
 
     @property
     def output(self):
@@ -781,16 +796,15 @@ class ERMLP(Model):
 
     name, kind = "ermlp", kernels.ERMLP
 
-    def __init__(self, n_entities, n_relations, dim=100, hidden=100, seed=0, dtype="float32"):
+    def __init__(self, n_entities, n_relations, dim=200, seed=0, dtype="float32", hidden=200):
         if hidden < 1:
             raise CardkgeError(f"hidden must be at least 1, found {hidden}")
         self.hidden = int(hidden)
         super().__init__(n_entities, n_relations, dim, seed, dtype)
 
-    def _init_layers(self, rng):
-        k, units = self.dim, self.hidden
-        self.params["hidden"] = glorot(rng, (3 * k, units), 3 * k, units, self.dtype)
-        self.params["output"] = glorot(rng, units, units, 1, self.dtype)
+    @property
+    def shapes(self):
+        return super().shapes | {"hidden": (3 * self.dim, self.hidden), "output": (self.hidden,)}
 
     def encode(self, h, r, t):
         w_h, w_t, w_r = np.split(self.params["hidden"], 3)
@@ -887,11 +901,13 @@ def cardinality_sums(model, relation, subjects, objects=None, weights=None):
 
     relation an id, subjects (n,) ids; objects (m,) ids, or None for all entities, exactly; weights (m,), 1 if None.
     """
-    rows = _pair_rows(model, relation, subjects, objects)
-    h, r, t = model.encode(*rows)
-    scores = model.match(model.query_tails(h, r), t)
-    weights = np.ones(scores.shape[1]) if weights is None else np.asarray(weights, np.float64)
-    return probability(scores).astype(np.float64, copy=False) @ weights
+    h, r, t = model.encode(*_pair_rows(model, relation, subjects, objects))
+    weights = np.ones(len(t)) if weights is None else np.asarray(weights, np.float64)
+    sums = np.empty(len(h))
+    for i in range(0, len(h), 64):  # not all pairs at once
+        p = probability(model.match(model.query_tails(h[i : i + 64], r), t))
+        sums[i : i + 64] = p.astype(np.float64, copy=False) @ weights
+    return sums
 
 
 def cardinality_penalty(model, bounds, relation, subjects, objects=None, weights=None):
@@ -1178,7 +1194,7 @@ def project_rows(array, rows=None):
 # 7. Training (paper, Algorithm 1)
 # ------------------------------------------------------------------------------------------------------------------
 
-DIMS = {"distmult": 200, "complex": 150, "ermlp": 100}  # the paper's best sizes; `dim` where none is given
+DIMS = {"distmult": 200, "complex": 150, "ermlp": 100}  # where no dim is given: sizes that reach the paper's figures
 
 
 @dataclass
@@ -1238,6 +1254,12 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not low <= value < np.inf:
                 raise CardkgeError(f"{name} must be a finite number, at least {low}; found {value}")
+        if self.seed >= 2**32:
+            raise CardkgeError(f"seed must be below 2^32, found {self.seed}")
+        if self.decay and self.optimizer != "sgd":
+            raise CardkgeError("decay is for sgd: AdaGrad lowers its steps itself; leave one of them out")
+        if self.patience and not self.validate_every:
+            raise CardkgeError("patience counts validations: give validate_every too")
 
 
 class NonFinite(CardkgeError):
@@ -1271,16 +1293,26 @@ class Run:
         return model
 
 
-def new_model(settings, n_entities, n_relations):
-    """The model that the settings name, initialised from their seed."""
+def new_model(settings, n_entities, n_relations, initialise=True):
+    """The model that the settings name, initialised from their seed, or with no parameters yet."""
     options = {"hidden": settings.hidden} if settings.model == "ermlp" else {}
     dim = settings.dim or DIMS[settings.model]
-    seed = np.random.default_rng([settings.seed, 0])
+    seed = np.random.default_rng([settings.seed, 0]) if initialise else None
     return MODELS[settings.model](n_entities, n_relations, dim=dim, seed=seed, dtype=settings.dtype, **options)
 
 
+def find_bounds(bounds, dataset):
+    """Bounds (R, 2) as a setting names them: "none", "mined" (from train), or the path of a file."""
+    if bounds == "none":
+        return np.tile([0.0, np.inf], (dataset.n_relations, 1))
+    if bounds == "mined":
+        return mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations)
+    return read_bounds(bounds, dataset.relations)
+
+
 def new_run(settings, dataset, bounds=None):
-    """A run before its first step: parameters initialised, entity rows projected. bounds (R, 2), None for unbounded."""
+    """A run before its first step: parameters initialised, entity rows projected. bounds (R, 2); None: as the settings
+    name them."""
     settings.check()
     model = new_model(settings, dataset.n_entities, dataset.n_relations)
     if settings.project == "unit":
@@ -1289,7 +1321,7 @@ def new_run(settings, dataset, bounds=None):
     if settings.optimizer == "adagrad":
         accumulators = {name: np.full_like(array, settings.accumulator) for name, array in model.params.items()}
     if bounds is None:
-        bounds = np.tile([0.0, np.inf], (dataset.n_relations, 1))
+        bounds = find_bounds(settings.bounds, dataset)
     names = dataset.entities, dataset.relations
     return Run(settings, *names, model, accumulators, bounds, data=describe_data(dataset))
 
@@ -1317,9 +1349,8 @@ class Threads:
         if self.pool:
             self.pool.shutdown()
 
-    def run(self, function, total, *arguments, least=1, parts=16):
-        """function(first, last, *arguments) over at most `parts` ranges of range(total), of `least` at least."""
-        size = max(least, -(-total // parts))
+    def run(self, function, total, *arguments, size):
+        """function(first, last, *arguments) over ranges of range(total) of `size` each, the last perhaps shorter."""
         ranges = collections.deque((first, min(first + size, total)) for first in range(0, total, size))
 
         def work():
@@ -1331,9 +1362,12 @@ class Threads:
                 function(first, last, *arguments)
 
         others = [self.pool.submit(work) for _ in range(min(self.count, len(ranges)) - 1)] if self.pool else []
-        work()
-        for other in others:
-            other.result()
+        try:
+            work()
+        finally:  # after an exception the others end with the range that they are at
+            ranges.clear()
+            for other in others:
+                other.result()
 
 
 UNIT = 256  # triples of one relation whose relation gradient is summed in one go
@@ -1349,15 +1383,13 @@ def relation_units(relations):
 
 def matmul_rows(threads, a, b, out):
     """out[...] = a @ b for a (n, k), by ranges of rows."""
-    threads.run(lambda i, j: np.matmul(a[i:j], b, out=out[i:j]), len(a), least=GEMM_ROWS, parts=len(a))
+    threads.run(lambda i, j: np.matmul(a[i:j], b, out=out[i:j]), len(a), size=GEMM_ROWS)
 
 
 def matmul_sum(threads, a, b):
     """a.T @ b for a (n, k), b (n, l): partial sums over fixed ranges of rows, added in order."""
     parts = np.zeros((max(-(-len(a) // GEMM_ROWS), 1), a.shape[1], b.shape[1]), a.dtype)
-    threads.run(
-        lambda i, j: np.matmul(a[i:j].T, b[i:j], out=parts[i // GEMM_ROWS]), len(a), least=GEMM_ROWS, parts=1 << 40
-    )
+    threads.run(lambda i, j: np.matmul(a[i:j].T, b[i:j], out=parts[i // GEMM_ROWS]), len(a), size=GEMM_ROWS)
     return parts.sum(0)
 
 
@@ -1434,7 +1466,7 @@ class Trainer:
         loss = kernels.LOGISTIC if settings.loss == "logistic" else kernels.HINGE
         threads.run(
             kernels.loss_units, len(losses), model.kind, loss, settings.margin, ends, relations, units, tables,
-            coefficients, losses, of_units, d_outputs,
+            coefficients, losses, of_units, d_outputs, size=-(-len(losses) // 16),
         )  # fmt: skip
         d_relation, d_output = np.zeros((model.n_relations, width), model.dtype), d_outputs.sum(0)
         d_relation[relations[segments]] = np.add.reduceat(of_units, np.searchsorted(units, segments))
@@ -1446,7 +1478,7 @@ class Trainer:
         d_rows = self.buffer("d_rows", n_rows, width)
         threads.run(
             kernels.entity_gradients, n_rows, model.kind, ends, relations, starts, occurrences, tables,
-            coefficients, d_rows, least=64, parts=32,
+            coefficients, d_rows, size=max(64, -(-n_rows // 32)),
         )  # fmt: skip
         sums = {"loss": float(losses.sum()), "l2": 0.0, "penalty": 0.0}
         if sample is not None:
@@ -1512,12 +1544,13 @@ class Trainer:
         changed, if a parameter would no longer be finite."""
         settings, dtype = self.settings, self.model.dtype
         adagrad = settings.optimizer == "adagrad"
-        # AdaGrad moves a number by at most the rate. Any other step may overflow: it is tried on copies first.
-        trial = not adagrad or rate > math.sqrt(np.finfo(dtype).max)
+        # AdaGrad moves a number by at most the rate, if the gradient is finite. Other steps are tried on copies first.
+        largest = max(rate, settings.l2, settings.penalty_weight)
+        trial = not adagrad or largest > np.finfo(dtype).max ** 0.25
         faults, tried = np.zeros(1, np.uint8), []
         for name, gradient in gradients.items():
             table = np.atleast_2d(self.model.params[name])  # `output` is one row
-            accumulator = np.atleast_2d(self.accumulators.get(name, table))
+            accumulator = np.atleast_2d(self.accumulators[name]) if adagrad else table  # SGD's kernel leaves it alone
             ids = entities if name == "entity" else np.arange(len(table), dtype=np.int32)
             if trial:
                 tried.append((table, accumulator, ids, table[ids], accumulator[ids]))
@@ -1526,12 +1559,13 @@ class Trainer:
             project = name == "entity" and settings.project == "unit"
             self.threads.run(
                 kernels.update_rows, len(ids), table, accumulator, ids, np.atleast_2d(gradient), weights,
-                dtype.type(rate), adagrad, project, faults, least=64, parts=32,
+                dtype.type(rate), adagrad, project, faults, size=max(64, -(-len(ids) // 32)),
             )  # fmt: skip
         if faults[0]:
             raise NonFinite("a parameter is no longer finite")
         for table, accumulator, ids, rows, squares in tried:
-            accumulator[ids] = squares
+            if adagrad:
+                accumulator[ids] = squares
             table[ids] = rows
 
     def add_penalty(self, sample, tables, subjects, objects, slots, d_rows, d_relation, d_output):
@@ -1540,20 +1574,20 @@ class Trainer:
         relations, shape, counts, _, weights = sample[0], sample[1].shape, *sample[2:]
         subjects, objects = subjects.reshape(shape), objects.reshape(weights.shape)
         width = d_rows.shape[1]
-        d_subjects = self.buffer("d_subjects", *subjects.shape, width)
-        d_objects = self.buffer("d_objects", *objects.shape, width)
+        values = self.buffer("values", len(slots), width)
+        d_subjects = values[: subjects.size].reshape(*subjects.shape, width)
+        d_objects = values[subjects.size :].reshape(*objects.shape, width)
         d_r = np.zeros((len(relations), 1, width), d_rows.dtype)
         d_w = np.zeros((len(relations), len(d_output)), d_rows.dtype)
         penalties = np.zeros(len(relations))
-        least = max(1, 2**16 // max(subjects.shape[1] * objects.shape[1], 1))
+        size = max(1, 2**16 // (subjects.shape[1] * objects.shape[1]))  # of small blocks several relations at once
         self.threads.run(
             self.penalty_of_relations, len(relations), relations, subjects, counts, objects, weights, tables,
-            penalties, d_subjects, d_r, d_objects, d_w, least=least, parts=len(relations),
+            penalties, d_subjects, d_r, d_objects, d_w, size=size,
         )  # fmt: skip
         d_relation[relations] += d_r[:, 0]
         d_output += d_w.sum(0)
-        values = np.concatenate((d_subjects.reshape(-1, width), d_objects.reshape(-1, width)))
-        self.threads.run(kernels.add_rows, width, slots, values, d_rows, least=16, parts=8)
+        self.threads.run(kernels.add_rows, width, slots, values, d_rows, size=max(16, -(-width // 8)))
         return math.fsum(penalties) if np.isfinite(penalties).all() else math.nan
 
     @np.errstate(over="ignore", invalid="ignore")
@@ -1636,19 +1670,27 @@ def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
     on_epoch(run, record) is called after each epoch, on_step(run, step, steps) after each step; stop() is asked after
     each step, and true ends the call with "stopped": the run then holds what an uninterrupted one would have held
     there. All random numbers are drawn from generators seeded by (seed, epoch, step), so the same settings give the
-    same bits, stopped or not, on any number of threads. With settings.validate_every the filtered metrics on valid
+    same bits, stopped or not, on any number of threads. A record, kept in run.history too, has the epoch, the means
+    over its steps of objective, loss, l2 and penalty (each a sum over the step's examples or pairs), and the seconds.
+    With settings.validate_every the filtered metrics on valid
     are taken every so many epochs and the parameters with the best hits@10 (then MRR) are kept; `patience`
     validations without a better one end the training. Raises NonFinite, which names epoch and step; run then counts
     the steps before that one.
     """
     settings, triples = run.settings, dataset.train
     settings.check()
+    sizes = dataset.n_entities, dataset.n_relations
+    if sizes != (run.model.n_entities, run.model.n_relations):
+        raise CardkgeError(
+            f"the data has {sizes[0]} entities and {sizes[1]} relations, the run {run.model.n_entities} and"
+            f" {run.model.n_relations}: train on the data that the run was made for"
+        )
+    checked_triples(triples, *sizes)
     n = len(triples)
     steps = -(-n // settings.batch_size) if settings.batch_size else min(settings.batches, n)
     cuts = [n * i // steps for i in range(steps + 1)]
     if settings.batch_size:
         cuts = [min(settings.batch_size * i, n) for i in range(steps + 1)]
-    sizes = dataset.n_entities, dataset.n_relations
     known = np.sort(triple_keys(*triples.T, *sizes)) if settings.filter_negatives else None
     with Threads(threads) as threads:
         trainer = Trainer(run.model, run.accumulators, settings, run.bounds, triples, threads)
@@ -1657,7 +1699,7 @@ def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
                 return "patience"
             epoch, began = run.epoch, time.perf_counter()
             order = np.random.default_rng([settings.seed, 1, epoch]).permutation(np.arange(n, dtype=np.int32))
-            rate = settings.learning_rate / (1 + settings.decay * epoch)
+            rate = settings.learning_rate / (1 + settings.decay * epoch)  # decay is 0 for AdaGrad
             while run.step < steps:
                 rng = np.random.default_rng([settings.seed, 2, epoch, run.step])
                 batch = triples[order[cuts[run.step] : cuts[run.step + 1]]]
@@ -1680,17 +1722,16 @@ def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
                 if run.step < steps and stop and stop():
                     run.partial["seconds"] = run.partial.get("seconds", 0.0) + time.perf_counter() - began
                     return "stopped"
-            seconds = run.partial.pop("seconds", 0.0) + time.perf_counter() - began
-            record = {"epoch": epoch + 1} | {name: run.partial[name] / steps for name in sums} | {"seconds": seconds}
-            run.epoch, run.step, run.partial = epoch + 1, 0, {}
-            if settings.validate_every and run.epoch % settings.validate_every == 0:
-                ranks = rank_triples(run.model, dataset.valid, dataset.known, threads=threads)
-                found = metrics(ranks["filtered"])
+            seconds = run.partial.get("seconds", 0.0) + time.perf_counter() - began
+            sums = {name: value / steps for name, value in run.partial.items() if name != "seconds"}
+            record, best = {"epoch": epoch + 1} | sums | {"seconds": seconds}, run.best
+            if settings.validate_every and (epoch + 1) % settings.validate_every == 0:
+                found = metrics(rank_triples(run.model, dataset.valid, dataset.known, threads=threads)["filtered"])
                 record |= {"valid_mrr": found["mrr"], "valid_hits@10": found["hits@10"]}
-                key = ("hits@10", "mrr")
-                if run.best is None or [found[k] for k in key] > [run.best[k] for k in key]:
+                if best is None or (found["hits@10"], found["mrr"]) > (best["hits@10"], best["mrr"]):
                     params = {name: array.copy() for name, array in run.model.params.items()}
-                    run.best = {"epoch": run.epoch, "mrr": found["mrr"], "hits@10": found["hits@10"], "params": params}
+                    best = {"epoch": epoch + 1, "mrr": found["mrr"], "hits@10": found["hits@10"], "params": params}
+            run.epoch, run.step, run.partial, run.best = epoch + 1, 0, {}, best
             run.history.append(record)
             if on_epoch:
                 on_epoch(run, record)
@@ -1715,12 +1756,15 @@ TIES = ("realistic", "optimistic", "pessimistic")
 HITS = (1, 3, 5, 10)
 
 
-def check_finite(model):
-    """CardkgeError that names the first parameter array with a NaN or an infinity, and how many there are."""
-    for name, array in model.params.items():
-        bad = array.size - int(np.isfinite(array).sum())
+def check_finite(arrays, where="the model"):
+    """CardkgeError that names the first of the arrays (a dict) with a NaN or an infinity, and how many there are."""
+    for name, array in arrays.items():
+        bad = array.size - np.count_nonzero(np.isfinite(array))
         if bad:
-            raise CardkgeError(f"parameter `{name}` has {bad} values that are NaN or infinite: no figure can be taken")
+            raise CardkgeError(
+                f"{where}: {bad} of the {array.size} values of {name} are NaN or infinite; "
+                "train again, for instance with a smaller learning rate"
+            )
 
 
 def scored_blocks(model, open_side, ids, relations, threads, consume, batch_size=None):
@@ -1729,32 +1773,30 @@ def scored_blocks(model, open_side, ids, relations, threads, consume, batch_size
     open_side 1: ids (n,) are heads and tails are open; 0: the other way round. relations (n,). Memory is bounded by one
     block for each thread: `batch_size` queries, by default 64, or fewer where N is large.
     """
-    n, entity = model.n_entities, model.params["entity"]
-    block = batch_size or max(1, min(64, 2**22 // n))
-    known, r = entity[ids], model.params["relation"][relations]
-    if open_side == 1:
-        h, r, candidates = model.encode(known, r, entity)
-        queries = model.query_tails(h, r)
-    else:
-        candidates, r, t = model.encode(entity, r, known)
-        queries = model.query_heads(r, t)
+    n, entity, relation = model.n_entities, model.params["entity"], model.params["relation"]
+    block = batch_size or max(1, min(64, 2**24 // n))
     mlp = model.kind == kernels.ERMLP
+    candidates = entity
+    if mlp:
+        h, _, t = model.encode(entity, relation[:1], entity)
+        candidates = (h, t)[open_side]
     candidates = np.ascontiguousarray(candidates.T) if mlp else candidates.T
     local = threading.local()
 
     def score(first, last):
         if not hasattr(local, "scores"):
             local.scores = np.empty((block, n), model.dtype)
-        for i in range(first, last, block):
-            j = min(i + block, last)
-            scores = local.scores[: j - i]
-            if mlp:
-                kernels.hidden_scores(queries[i:j], candidates, model.output, scores)
-            else:
-                np.matmul(queries[i:j], candidates, out=scores)
-            consume(i, j, scores)
+        scores = local.scores[: last - first]
+        given = entity[ids[first:last]]
+        h, r, t = model.encode(given, relation[relations[first:last]], given)
+        queries = model.query_tails(h, r) if open_side else model.query_heads(r, t)
+        if mlp:
+            kernels.hidden_scores(queries, candidates, model.output, scores)
+        else:
+            np.matmul(queries, candidates, out=scores)
+        consume(first, last, scores)
 
-    threads.run(score, len(ids), least=block, parts=len(ids))
+    threads.run(score, len(ids), size=block)
 
 
 def rounding_bounds(model, tables, triples):
@@ -1789,9 +1831,10 @@ def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, 
         raise CardkgeError(f"ties must be one of {', '.join(TIES)}; found {ties}")
     if batch_size is not None and batch_size < 1:
         raise CardkgeError(f"batch size must be at least 1, found {batch_size}")
-    check_finite(model)
-    triples = checked_triples(model, triples)
-    known_triples = triples[:0] if known is None else checked_triples(model, known)
+    check_finite(model.params)
+    sizes = model.n_entities, model.n_relations
+    triples = checked_triples(triples, *sizes)
+    known_triples = triples[:0] if known is None else checked_triples(known, *sizes)
     tables, tail_offset = (model.params["entity"], model.params["relation"], model.output), 0
     if model.kind == kernels.ERMLP:
         tail_offset = model.n_entities  # hidden rows of heads, then those of tails, each of equal rows with equal bits
@@ -1814,23 +1857,13 @@ def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, 
                 )  # fmt: skip
 
             scored_blocks(model, side, triples[:, 2 - 2 * side], triples[:, 1], threads, count, batch_size)
-    if (counts < 0).any():
+    if (counts[:, :, 1] < 0).any():
         raise CardkgeError("a score is NaN: the parameters are too large for their dtype; no rank can be taken")
     share = {"optimistic": 0.0, "realistic": 0.5, "pessimistic": 1.0}[ties]
     ranks = {"raw": (1 + counts[:, :, 0] + share * counts[:, :, 1]).T}
     if known is not None:
         ranks["filtered"] = (1 + counts[:, :, 2] + share * counts[:, :, 3]).T
     return ranks
-
-
-def checked_triples(model, triples):
-    """(n, 3) ids, in range."""
-    triples = np.asarray(triples)
-    if triples.ndim != 2 or triples.shape[1] != 3:
-        raise CardkgeError(f"triples must have shape (n, 3), found {triples.shape}")
-    for column, (table, what) in enumerate((("entity", "head"), ("relation", "relation"), ("entity", "tail"))):
-        checked_ids(triples[:, column], len(model.params[table]), what)
-    return triples
 
 
 def true_answers(triples, known, side, model):
@@ -1880,7 +1913,10 @@ def cardinality_violations(model, bounds, triples, threads=None):
     Returns a dict for each: relation (id), lower, upper, subjects (how many), outside (share of X outside the bounds),
     mean, quartiles (3,), heads (n,) ids and sums (n,) their X_hr, float64. A relation without heads is left out.
     """
-    check_finite(model)
+    check_finite(model.params)
+    triples = checked_triples(triples, model.n_entities, model.n_relations)
+    if np.shape(bounds) != (model.n_relations, 2):
+        raise CardkgeError(f"bounds must have shape ({model.n_relations}, 2), found {np.shape(bounds)}")
     found = []
     with Threads(threads) as threads:
         for relation in np.flatnonzero(is_bounded(bounds)):
@@ -1902,7 +1938,7 @@ def cardinality_violations(model, bounds, triples, threads=None):
                     "subjects": len(heads),
                     "outside": float(((sums < lower) | (sums > upper)).mean()),
                     "mean": float(sums.mean()),
-                    "quartiles": [float(q) for q in np.percentile(sums, (25, 50, 75))],
+                    "quartiles": np.percentile(sums, (25, 50, 75)).tolist(),
                     "heads": heads,
                     "sums": sums,
                 }
@@ -1933,7 +1969,7 @@ def describe_data(dataset):
     digest = hashlib.sha256()
     for names in (dataset.entities, dataset.relations):
         digest.update(_join_names(names).tobytes() + b"\n\n")
-    splits = {name: getattr(dataset, name) for name in ("train", "valid", "test")}
+    splits = {name: getattr(dataset, name) for name in SPLITS}
     for triples in splits.values():
         digest.update(np.ascontiguousarray(triples, dtype="<i4").tobytes() + b"\n\n")
     sizes = {"entities": dataset.n_entities, "relations": dataset.n_relations}
@@ -1960,20 +1996,21 @@ def align_dataset(dataset, run):
                 )
         columns.append(np.array([ids[name] for name in names], dtype=np.int32))
     entity, relation = columns
-    aligned = {
-        split: np.column_stack([entity[t[:, 0]], relation[t[:, 1]], entity[t[:, 2]]])
-        for split, t in (("train", dataset.train), ("valid", dataset.valid), ("test", dataset.test))
-    }
+    aligned = {}
+    for split in SPLITS:
+        h, r, t = getattr(dataset, split).T
+        aligned[split] = np.column_stack((entity[h], relation[r], entity[t]))
     return replace(dataset, entities=run.entities, relations=run.relations, **aligned)
 
 
 def is_run(folder):
-    """Whether the folder holds a run (perhaps a damaged one): its config.json is one of ours."""
-    try:
+    """Whether the folder holds a run, perhaps a damaged one: its config.json or model.npz is one of ours."""
+    with contextlib.suppress(CardkgeError):
         config = _read_json(Path(folder) / "config.json")
-    except CardkgeError:
-        return False
-    return "format_version" in config and "settings" in config
+        return "format_version" in config and "settings" in config
+    with contextlib.suppress(CardkgeError):
+        return "state" in _read_arrays(Path(folder) / "model.npz")
+    return False
 
 
 def save_run(run, folder):
@@ -1987,7 +2024,7 @@ def save_run(run, folder):
     The bytes of model.npz depend on the settings and the state alone, not on time or place (in
     mid-epoch they hold the seconds that the epoch took so far).
     """
-    _check_finite(run.model.params, "the parameters")
+    check_finite(run.model.params)
     folder = Path(folder)
     stage = folder / STAGE
     contents = {"history.csv": _history_text(run.history).encode(), "config.json": _json_bytes(_config(run))}
@@ -2040,13 +2077,10 @@ def load_run(folder):
         group, _, key = name.partition(".")
         if group in groups:
             groups[group][key] = array
-    model = new_model(settings, len(entities), len(relations))
-    expected = {name: array.shape for name, array in model.params.items()}
-    wanted = [("params", expected)]
-    wanted.append(("accumulators", expected if settings.optimizer == "adagrad" else {}))
-    wanted.append(("best", expected if state["best"] else {}))
-    for group, shapes in wanted:
-        _check_arrays(path, group, groups[group], shapes, model.dtype)
+    model = new_model(settings, len(entities), len(relations), initialise=False)
+    wanted = {"params": True, "accumulators": settings.optimizer == "adagrad", "best": state["best"]}
+    for group, there in wanted.items():
+        _check_arrays(path, group, groups[group], model.shapes if there else {}, model.dtype)
     model.params = groups["params"]
     best = {**state["best"], "params": groups["best"]} if state["best"] else None
     metrics_path = folder / "metrics.json"
@@ -2169,7 +2203,7 @@ def _parse_config(path):
     _check_version(path, config.get("format_version"))
     parts = [config.get("settings"), config.get("data")]
     kinds = typing.get_type_hints(Settings)
-    sizes = dict.fromkeys(("entities", "relations", "train", "valid", "test"), int)
+    sizes = dict.fromkeys(("entities", "relations", *SPLITS), int)
     wanted = [{option_name(name): kinds[name] for name in kinds}, {"sha256": str, **sizes}]
     for part, found, expected in zip(("settings", "data"), parts, wanted, strict=True):
         if not isinstance(found, dict):
@@ -2240,17 +2274,7 @@ def _check_arrays(path, group, arrays, shapes, dtype):
             continue
         raise CardkgeError(f"{path}: {group}.{name} is {fault}; {_REMEDY}")
     if group != "accumulators":  # which an overflow may have left infinite, to no other harm
-        _check_finite(arrays, f"{path}: {group}")
-
-
-def _check_finite(arrays, where):
-    for name, array in arrays.items():
-        bad = array.size - np.count_nonzero(np.isfinite(array))
-        if bad:
-            raise CardkgeError(
-                f"{where}: {bad} of the {array.size} values of {name} are NaN or infinite; "
-                "train again, for instance with a smaller learning rate"
-            )
+        check_finite(arrays, f"{path}: {group}")
 
 
 def _history_text(history):

@@ -32,7 +32,15 @@ DISTMULT, COMPLEX, ERMLP = 0, 1, 2  # `kind`: which scoring function
 LOGISTIC, HINGE = 0, 1  # `loss`
 
 OPTIONS = {"error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
-compiled = njit(cache=True, nogil=True, **OPTIONS)
+
+
+def compiled(function):
+    """`function` compiled at its first call, and kept in Numba's cache where there is a folder to write it to."""
+    try:
+        return njit(cache=True, nogil=True, **OPTIONS)(function)
+    except RuntimeError:  # no such folder
+        return njit(nogil=True, **OPTIONS)(function)
+
 
 # ------------------------------------------------------------------------------------------------------------------
 # tanh and sigma
@@ -563,41 +571,51 @@ def count_better(scores, tolerances, side, triples, kind, tables, tail_offset, s
 
     scores (n, N) of every entity in the open place of triples (n, 3): the head's (side 0) or the tail's (1).
     known[starts[i] : stops[i]]: the true answers to question i, each once. tables = (rows, relation_rows, output), a
-    tail's row is row tail_offset + id. A score within tolerances[i] of the right one is computed again by
-    `triple_score`. Writes counts[i] = (above, equal, above filtered, equal filtered), the right answer itself not
-    counted; -1 four times where a score is NaN.
+    tail's row is row tail_offset + id. Scores are within tolerances[i] of the exact ones; those that
+    may not differ from the right one are computed again by `triple_score`. Writes counts[i] = (above, equal, above
+    filtered, equal filtered), the right answer itself not counted; -1 four times where a score is NaN.
     """
     rows, relation_rows, output = tables
+    n = scores.shape[1]
+    which, exact = np.empty(n, np.int64), np.empty(n, rows.dtype)  # those computed again; their scores, by id
+    ends = np.empty(2, np.int64)
     for i in range(len(triples)):
-        ends = np.array([triples[i, 0], tail_offset + triples[i, 2]])
-        offset, r = side * tail_offset, triples[i, 1]
-        right = triple_score(kind, rows, ends[0], relation_rows, r, ends[1], output)
-        low, high = right - tolerances[i], right + tolerances[i]
-        counts[i, :] = 0
-        counts[i, 1] = -1  # the right answer equals itself
-        above, nan = 0, math.isnan(right)
-        for start in range(0, scores.shape[1], 256):
-            stop = min(start + 256, scores.shape[1])
+        answer = triples[i, 2 * side]
+        low, high = scores[i, answer] - 2 * tolerances[i], scores[i, answer] + 2 * tolerances[i]
+        above, again = 0, 0
+        for start in range(0, n, 256):
+            stop = min(start + 256, n)
             surely, near = 0, 0
             for e in range(start, stop):
                 surely += scores[i, e] > high
-                near += not (scores[i, e] > high or scores[i, e] < low)
+                near += not (scores[i, e] > high or scores[i, e] < low)  # a NaN is near
             above += surely
             if near:
                 for e in range(start, stop):
                     if not (scores[i, e] > high or scores[i, e] < low):
-                        ends[side] = offset + e
-                        s = triple_score(kind, rows, ends[0], relation_rows, r, ends[1], output)
-                        above += s > right
-                        counts[i, 1] += s == right
-                        nan = nan or math.isnan(s)
-        counts[i, 0] = above
-        counts[i, 2:] = counts[i, :2]
-        for q in range(starts[i], stops[i]):
-            ends[side] = offset + known[q]
-            if known[q] != triples[i, 2 * side]:
-                s = triple_score(kind, rows, ends[0], relation_rows, r, ends[1], output)
-                counts[i, 2] -= s > right
-                counts[i, 3] -= s == right
+                        which[again] = e
+                        again += 1
+        ends[0], ends[1] = triples[i, 0], tail_offset + triples[i, 2]
+        nan = again == 0  # not even the answer is near itself
+        for q in range(again):  # the only place that computes a score: the same operations for all
+            ends[side] = side * tail_offset + which[q]
+            s = triple_score(kind, rows, ends[0], relation_rows, triples[i, 1], ends[1], output)
+            exact[which[q]] = s
+            nan = nan or math.isnan(s)
         if nan:
             counts[i, :] = -1
+            continue
+        right, equal = exact[answer], -1  # the answer equals itself
+        for q in range(again):
+            above += exact[which[q]] > right
+            equal += exact[which[q]] == right
+        counts[i, 0], counts[i, 1] = above, equal
+        for q in range(starts[i], stops[i]):
+            e = known[q]
+            if e != answer and not scores[i, e] < low:
+                if scores[i, e] > high:
+                    above -= 1
+                else:
+                    above -= exact[e] > right
+                    equal -= exact[e] == right
+        counts[i, 2], counts[i, 3] = above, equal

@@ -421,7 +421,9 @@ def start(bench):
     seconds."""
 
     def python(code, *arguments):
-        subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"the subprocess failed: {done.stderr}")
 
     def first_step():
         with tempfile.TemporaryDirectory() as folder:
