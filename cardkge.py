@@ -1767,7 +1767,7 @@ def check_finite(arrays, where="the model"):
             )
 
 
-def scored_blocks(model, open_side, ids, relations, threads, consume, batch_size=None):
+def scored_blocks(model, open_side, ids, relations, threads, consume, batch_size=None, progress=None):
     """Scores of every entity in the open place, block by block: consume(first, last, scores (last - first, N)).
 
     open_side 1: ids (n,) are heads and tails are open; 0: the other way round. relations (n,). Memory is bounded by one
@@ -1781,7 +1781,7 @@ def scored_blocks(model, open_side, ids, relations, threads, consume, batch_size
         h, _, t = model.encode(entity, relation[:1], entity)
         candidates = (h, t)[open_side]
     candidates = np.ascontiguousarray(candidates.T) if mlp else candidates.T
-    local = threading.local()
+    local, done = threading.local(), []
 
     def score(first, last):
         if not hasattr(local, "scores"):
@@ -1795,6 +1795,9 @@ def scored_blocks(model, open_side, ids, relations, threads, consume, batch_size
         else:
             np.matmul(queries, candidates, out=scores)
         consume(first, last, scores)
+        if progress:
+            done.append(last - first)
+            progress(sum(done), len(ids))
 
     threads.run(score, len(ids), size=block)
 
@@ -1814,14 +1817,14 @@ def rounding_bounds(model, tables, triples):
     return 4 * (rows.shape[1] + 8) * unit * longest**2 * steepest[triples[:, 1]]
 
 
-def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, threads=None):
+def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, threads=None, progress=None):
     """The rank of the right head among all entities for (?, r, t), and of the right tail for (h, r, ?).
 
     triples (n, 3) ids; known (m, 3): all true triples, of train, valid and test. Returns {"raw": ranks} and, with
     known, {"filtered": ranks}, (n, 2) float64 each, column 0 the head's rank, column 1 the tail's. Filtered: other true
     answers do not count. Ties: "optimistic" the best rank among equal scores, "pessimistic" the worst, "realistic"
-    their mean. threads: a number, None for all, or a `Threads`. CardkgeError for ids out of range, or a score that
-    is NaN.
+    their mean. threads: a number, None for all, or a `Threads`. progress(done, total) is called, from any thread, as
+    ranks are found. CardkgeError for ids out of range, or a score that is NaN.
 
     Scores come from a matrix product, whose rounding depends on the place of an element. Where one is so near to the
     right answer's that this could matter, both are computed again by `kernels.triple_score`: so equal rows tie, and no
@@ -1849,6 +1852,9 @@ def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, 
         for side in range(2):  # 0: the head is open
             answers = true_answers(triples, known_triples, side, model)
 
+            def report(done, n):
+                progress(side * n + done, 2 * n)
+
             def count(first, last, scores):
                 part = slice(first, last)
                 kernels.count_better(
@@ -1856,7 +1862,9 @@ def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, 
                     answers[0][part], answers[1][part], answers[2], counts[side, part],
                 )  # fmt: skip
 
-            scored_blocks(model, side, triples[:, 2 - 2 * side], triples[:, 1], threads, count, batch_size)
+            scored_blocks(
+                model, side, triples[:, 2 - 2 * side], triples[:, 1], threads, count, batch_size, progress and report
+            )
     if (counts[:, :, 1] < 0).any():
         raise CardkgeError("a score is NaN: the parameters are too large for their dtype; no rank can be taken")
     share = {"optimistic": 0.0, "realistic": 0.5, "pessimistic": 1.0}[ties]
@@ -1901,13 +1909,13 @@ def metrics_by_side(ranks):
     return {"both": metrics(ranks), "head": metrics(ranks[:, 0]), "tail": metrics(ranks[:, 1])}
 
 
-def evaluate(model, triples, known=None, ties="realistic", batch_size=None, threads=None):
+def evaluate(model, triples, known=None, ties="realistic", batch_size=None, threads=None, progress=None):
     """{"filtered": metrics_by_side, "raw": metrics_by_side} of `rank_triples`; without known only "raw"."""
-    ranks = rank_triples(model, triples, known, ties, batch_size, threads)
+    ranks = rank_triples(model, triples, known, ties, batch_size, threads, progress)
     return {setting: metrics_by_side(ranks[setting]) for setting in sorted(ranks)}
 
 
-def cardinality_violations(model, bounds, triples, threads=None):
+def cardinality_violations(model, bounds, triples, threads=None, progress=None):
     """Exact X_hr (Eq. 4) of all subjects of each bounded relation, the heads of r in `triples` (train).
 
     Returns a dict for each: relation (id), lower, upper, subjects (how many), outside (share of X outside the bounds),
@@ -1917,32 +1925,24 @@ def cardinality_violations(model, bounds, triples, threads=None):
     triples = checked_triples(triples, model.n_entities, model.n_relations)
     if np.shape(bounds) != (model.n_relations, 2):
         raise CardkgeError(f"bounds must have shape ({model.n_relations}, 2), found {np.shape(bounds)}")
-    found = []
+    n, lower_upper = model.n_entities, np.asarray(bounds, np.float64)
+    of_bounded = triples[is_bounded(lower_upper)[triples[:, 1]]]
+    pairs = sorted_distinct(of_bounded[:, 1].astype(np.int64) * n + of_bounded[:, 0])
+    relations, heads, sums = pairs // n, pairs % n, np.empty(len(pairs))
+
+    def add_up(first, last, scores):
+        sums[first:last] = probability(scores).sum(1, dtype=np.float64)
+
     with Threads(threads) as threads:
-        for relation in np.flatnonzero(is_bounded(bounds)):
-            heads = np.unique(triples[triples[:, 1] == relation, 0])
-            if len(heads) == 0:
-                continue
-            sums = np.empty(len(heads))
-
-            def add_up(first, last, scores):
-                sums[first:last] = probability(scores).sum(1, dtype=np.float64)
-
-            scored_blocks(model, 1, heads, np.full(len(heads), relation), threads, add_up)
-            lower, upper = map(float, bounds[relation])
-            found.append(
-                {
-                    "relation": int(relation),
-                    "lower": lower,
-                    "upper": upper,
-                    "subjects": len(heads),
-                    "outside": float(((sums < lower) | (sums > upper)).mean()),
-                    "mean": float(sums.mean()),
-                    "quartiles": np.percentile(sums, (25, 50, 75)).tolist(),
-                    "heads": heads,
-                    "sums": sums,
-                }
-            )
+        scored_blocks(model, 1, heads, relations, threads, add_up, progress=progress)
+    found = []
+    for relation in np.unique(relations):
+        of_relation, (lower, upper) = relations == relation, lower_upper[relation].tolist()
+        x = sums[of_relation]
+        one = {"relation": int(relation), "lower": lower, "upper": upper, "subjects": len(x)}
+        one |= {"outside": float(((x < lower) | (x > upper)).mean()), "mean": float(x.mean())}
+        one |= {"quartiles": np.percentile(x, (25, 50, 75)).tolist(), "heads": heads[of_relation], "sums": x}
+        found.append(one)
     return found
 
 

@@ -20,10 +20,10 @@ from pathlib import Path
 
 import click
 
-# The kernels have their own threads; BLAS threads below them would only get in their way. BLAS
-# reads these when NumPy is imported.
+# The library has its own threads; BLAS threads below them would get in their way, and change the bits of a result.
+# BLAS reads these when NumPy is imported.
 for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_variable, "1")
+    os.environ[_variable] = "1"
 
 METRICS = ("hits@1", "hits@3", "hits@5", "hits@10", "mrr")  # shown in percent
 CHECKPOINT_SECONDS = 60.0  # between two saved states while training ...
@@ -95,9 +95,11 @@ AT_LEAST_0, AT_LEAST_1 = click.IntRange(min=0), click.IntRange(1, 10**9)
 FILE, FOLDER = click.Path(dir_okay=False), click.Path(path_type=Path)
 SPLITS = ("train", "valid", "test")
 
+columns_option = option(
+    "--columns", choice("hrt", "htr", "rht", "rth", "thr", "trh"), "hrt", "Order of the fields in a line."
+)
 data_options = options(
-    option("--data", str, "families", "A data set of the table `data`, or the folder of one."),
-    option("--columns", choice("hrt", "htr", "rht", "rth", "thr", "trh"), "hrt", "Order of the fields in a line."),
+    option("--data", str, "families", "A data set of the table `data`, or the folder of one."), columns_option
 )
 run_argument = click.argument("folder", metavar="RUN", type=FOLDER)
 moved_data = option("--data", str, None, "Where the data of the run is now, if it has moved.")
@@ -168,13 +170,6 @@ def open_run(folder, data=None):
     return run, dataset
 
 
-def find_bounds(bounds, dataset):
-    """(R, 2) bounds mined from train, or read from a file."""
-    if bounds == "mined":
-        return library().mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations)
-    return library().read_bounds(bounds, dataset.relations)
-
-
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
 def main():
     """Knowledge graph embeddings with cardinality constraints.
@@ -216,7 +211,7 @@ def fetch(name):
 
 @data.command()
 @click.argument("name")
-@option("--columns", str, "hrt", "Order of the fields in a line.")
+@columns_option
 def show(name, columns):
     """Sizes of the data set NAME (or of the folder NAME), and a triple of each relation."""
     dataset = open_data(name, columns)
@@ -261,7 +256,7 @@ training_options = options(  # the fields of Settings
     option("--batches", AT_LEAST_1, 10, "Mini-batches per epoch."),
     option("--batch-size", AT_LEAST_1, None, "Train triples per mini-batch, in place of --batches."),
     option("--negatives", AT_LEAST_1, 2, "Corruptions of a train triple: of its tail, its head, ..."),
-    option("--filter-negatives", bool, False, "Corruptions are no train triples."),
+    option("--filter-negatives", bool, False, "Exclude train triples from the corruptions."),
     option("--loss", choice("logistic", "hinge"), "logistic", "Loss."),
     option("--margin", Real(min=0), 1.0, "Margin between probabilities (hinge)."),
     option("--optimizer", choice("adagrad", "sgd"), "adagrad", "Update rule."),
@@ -323,10 +318,12 @@ def train(ctx, out, resume, force, threads, **options):
         return
     with new_folder(out, force) as folder:
         settings = library().Settings(**options)
-        settings.check()
+        try:
+            settings.check()
+        except library().CardkgeError as error:
+            raise click.UsageError(f"{error}.") from None
         dataset = open_data(settings.data, settings.columns)
-        bounds = None if settings.bounds == "none" else find_bounds(settings.bounds, dataset)
-        run = library().new_run(settings, dataset, bounds)
+        run = library().new_run(settings, dataset)
         run.data = library().describe_data(dataset)
         fit(run, dataset, folder, threads)
 
@@ -454,6 +451,27 @@ class Progress:
             click.echo()
 
 
+@contextlib.contextmanager
+def counter(what):
+    """A function (done, total) that shows how far something long has come: one line redrawn on a terminal; elsewhere a
+    line at each further tenth, once it has taken some seconds."""
+    terminal, shown, tenth = sys.stdout.isatty(), time.monotonic(), 0
+
+    def show(done, total):
+        nonlocal shown, tenth
+        if terminal and time.monotonic() - shown > 0.1:
+            click.echo(f"\r{what}: {done:,} of {total:,}\x1b[K", nl=False)
+            shown = time.monotonic()
+        elif not terminal and 10 * done // total > tenth:
+            if time.monotonic() - shown > 5:
+                click.echo(f"{what}: {done:,} of {total:,}", err=True)
+            tenth = 10 * done // total
+
+    yield show
+    if terminal:
+        click.echo("\r\x1b[K", nl=False)
+
+
 def fit(run, dataset, folder, threads):
     """Train and save the run, evaluate it on the test split, show and save the metrics."""
     cardkge = library()
@@ -493,8 +511,8 @@ def fit(run, dataset, folder, threads):
             raise cardkge.CardkgeError(f"{error} ({folder} keeps the last good state)") from error
         finally:
             progress.close()
+    again = f"python cli.py train --resume --out {shlex.quote(str(folder))}"
     if caught:
-        again = f"python cli.py train --resume --out {shlex.quote(str(folder))}"
         click.echo(f"stopped at epoch {run.epoch}; resume with: {again}", err=True)
         sys.exit(128 + caught[0])
     if outcome == "patience":
@@ -503,7 +521,14 @@ def fit(run, dataset, folder, threads):
         found = f"hits@10 {100 * run.best['hits@10']:.2f} %, MRR {100 * run.best['mrr']:.2f} %"
         click.echo(f"best on valid: {found} at epoch {run.best['epoch']}, which is kept")
     click.echo(f"evaluating {len(dataset.test):,} test triples")
-    run.metrics = cardkge.evaluate(run.best_model(), dataset.test, known=dataset.known, threads=threads)
+    try:
+        with counter("ranked") as progress:
+            run.metrics = cardkge.evaluate(
+                run.best_model(), dataset.test, known=dataset.known, threads=threads, progress=progress
+            )
+    except KeyboardInterrupt:
+        click.echo(f"stopped while evaluating; {folder} is trained, evaluate with: {again}", err=True)
+        sys.exit(128 + signal.SIGINT)
     cardkge.save_metrics(run, folder)
     show_metrics({(setting,): sides["both"] for setting, sides in run.metrics.items()}, ["test"])
     click.echo(f"saved in {folder}")
@@ -538,7 +563,8 @@ def evaluate(folder, split, setting, ties, by, data, json_file, threads):
     run, dataset = open_run(folder, data)
     triples = getattr(dataset, split)
     known = dataset.known if setting != "raw" else None
-    ranks = cardkge.rank_triples(run.best_model(), triples, known, ties=ties, threads=threads)
+    with counter("ranked") as progress:
+        ranks = cardkge.rank_triples(run.best_model(), triples, known, ties=ties, threads=threads, progress=progress)
     rows, report = {}, {}
     for name in ("filtered", "raw") if setting == "both" else (setting,):
         report[name] = cardkge.metrics_by_side(ranks[name])
@@ -599,7 +625,7 @@ def predict(folder, head, relation, tail, top, min_probability, hide_known, data
             rows = triples[(triples[:, given] == entity) & (triples[:, 1] == r)]
             known.update((int(e), split) for e in rows[:, asked])
         if not cardkge.is_bounded(bounds).any():
-            bounds, source = find_bounds("mined", dataset), " (mined)"
+            bounds, source = library().find_bounds("mined", dataset), " (mined)"
     except cardkge.CardkgeError as error:
         if hide_known or data:
             raise
@@ -648,15 +674,16 @@ def violations(folder, other, bounds, data, json_file, plot, threads):
         second = cardkge.load_run(other)
         if str(other) == str(folder):
             raise click.UsageError("RUN and OTHER are the same folder.")
+        if second.data != run.data:
+            warn(f"{other} was trained on other data than {folder}")
         runs[str(other)] = (second, cardkge.align_dataset(dataset, second))
     limits = choose_bounds(bounds, [run for run, _ in runs.values()], dataset)
     found = {}  # folder -> relation name -> dict
     for name, (each, its_data) in runs.items():
         its_bounds = [limits.get(relation, (0.0, math.inf)) for relation in each.relations]
-        found[name] = {
-            each.relations[v["relation"]]: v
-            for v in cardkge.cardinality_violations(each.best_model(), its_bounds, its_data.train, threads=threads)
-        }
+        with counter(f"{name}: sums") as progress:
+            parts = cardkge.cardinality_violations(each.best_model(), its_bounds, its_data.train, threads, progress)
+        found[name] = {each.relations[v["relation"]]: v for v in parts}
     if json_file:
         write_json(json_file, {name: violations_json(part) for name, part in found.items()})
     show_violations(found)
@@ -671,7 +698,7 @@ def choose_bounds(bounds, runs, dataset):
         for run in runs:
             if cardkge.is_bounded(run.bounds).any():
                 return dict(zip(run.relations, run.bounds.tolist(), strict=True))
-    array = find_bounds(bounds or "mined", dataset)
+    array = library().find_bounds(bounds or "mined", dataset)
     return dict(zip(dataset.relations, array.tolist(), strict=True))
 
 
@@ -721,7 +748,7 @@ def import_pyplot(path):
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    known = pyplot.figure().canvas.get_supported_filetypes()
+    known = matplotlib.figure.Figure().canvas.get_supported_filetypes()
     if Path(path).suffix[1:].lower() not in known:
         raise click.UsageError(f"--plot {path}: the name must end in one of {', '.join(known)}.")
     return pyplot
@@ -752,6 +779,7 @@ def plot_violations(pyplot, found, path):
         axis.set_xticks(range(1, len(found) + 1), [Path(name).name for name in found])
     kind = Path(path).suffix[1:].lower()
     library().replace_file(path, lambda file: figure.savefig(file, format=kind))
+    pyplot.close(figure)
 
 
 # --- oracle

@@ -297,7 +297,7 @@ def roofline(bench):
         def pass_over(kernel, other):
             def passes_over():
                 for _ in range(passes):
-                    threads.run(kernel, len(ids), ids, table, other, parts=32)
+                    threads.run(kernel, len(ids), ids, table, other, size=-(-len(ids) // 32))
 
             return timed(passes_over, passes * len(ids))
 
@@ -338,7 +338,7 @@ def product(queries, model, threads, block):
         np.matmul(queries[first:last], candidates, out=out[: last - first])
         free.append(out)
 
-    threads.run(multiply, len(queries), least=block, parts=len(queries))
+    threads.run(multiply, len(queries), size=block)
 
 
 def evaluate(bench):
