@@ -164,7 +164,7 @@ class Row:
             self.what,
             self.figure(self.ours),
             beside,
-            f"{self.ratio:.3g}",
+            f"{self.ratio:,.0f}" if self.ratio >= 100 else f"{self.ratio:.3g}",
             target,
             judged * ("no", "yes")[self.holds],
         ]

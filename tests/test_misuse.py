@@ -1,0 +1,172 @@
+"""The library, called as it should not be, or broken off half-way: one clear error, and nothing lost."""
+
+import inspect
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+import cardkge
+
+
+def settings(**changes):
+    return cardkge.Settings(**{"model": "distmult", "dim": 4, "epochs": 3, "batches": 2, **changes})
+
+
+def copies(run):
+    return [{name: array.copy() for name, array in part.items()} for part in (run.model.params, run.accumulators)]
+
+
+def same(run, kept):
+    return all(
+        np.array_equal(now[name], before[name])
+        for now, before in zip((run.model.params, run.accumulators), kept)
+        for name in before
+    )
+
+
+def test_defaults_are_those_of_the_specification():
+    for model, names in (
+        (cardkge.DistMult, ("dim", "seed", "dtype")),
+        (cardkge.ComplEx, ("dim", "seed", "dtype")),
+        (cardkge.ERMLP, ("dim", "seed", "dtype", "hidden")),
+    ):
+        parameters = inspect.signature(model).parameters
+        assert tuple(parameters)[2:] == names
+        wanted = {"dim": 200, "seed": 0, "dtype": "float32", "hidden": 200}
+        assert all(parameters[name].default == wanted[name] for name in names)
+
+
+def test_a_run_is_not_trained_on_data_of_another_size(toy, make_dataset):
+    run = cardkge.new_run(settings(), toy)
+    kept = copies(run)
+    larger = make_dataset([(0, 0, 40)], [(0, 0, 1)], [(0, 0, 2)], 41, 3)
+    with pytest.raises(cardkge.CardkgeError, match=r"41 entities .* the run 12"):
+        cardkge.train(run, larger)
+    assert same(run, kept)
+
+
+@pytest.mark.parametrize("bad", [(12, 0, 1), (-1, 0, 1), (0, 3, 1), (0, 0, 12)])
+def test_a_train_triple_out_of_range_is_refused_before_any_step(toy, bad):
+    run = cardkge.new_run(settings(), toy)
+    broken = replace(toy, train=np.concatenate((toy.train, np.array([bad], np.int32))))
+    with pytest.raises(cardkge.CardkgeError, match="out of range"):
+        cardkge.train(run, broken)
+
+
+@pytest.mark.parametrize("changes", [{"l2": 1e39}, {"l2": 1e39, "project": "none"}, {"penalty_weight": 1e39}])
+def test_a_step_that_overflows_changes_nothing_with_adagrad_too(toy, changes):
+    bounds = np.array([(0, 0.1), (0, np.inf), (0, np.inf)])
+    run = cardkge.new_run(settings(**changes), toy, bounds)
+    kept = copies(run)
+    with pytest.raises(cardkge.NonFinite, match="epoch 1, step"):
+        cardkge.train(run, toy)
+    assert all(np.isfinite(array).all() for array in run.model.params.values())
+    if run.step == 0:
+        assert same(run, kept)
+
+
+def test_a_callback_that_raises_after_the_last_step_of_an_epoch_loses_nothing(toy, tmp_path):
+    whole, broken = (cardkge.new_run(settings(), toy) for _ in range(2))
+    cardkge.train(whole, toy)
+
+    def fail(run, step, steps):
+        if run.epoch == 1 and step == steps:
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        cardkge.train(broken, toy, on_step=fail)
+    cardkge.save_run(broken, tmp_path / "run")
+    broken = cardkge.load_run(tmp_path / "run")
+    assert cardkge.train(broken, toy) == "finished"
+    assert same(broken, copies(whole))
+    assert [r["objective"] for r in broken.history] == [r["objective"] for r in whole.history]
+
+
+def test_a_validation_that_is_broken_off_is_done_again(toy, tmp_path, monkeypatch):
+    changes = settings(validate_every=1)
+    whole, broken = (cardkge.new_run(changes, toy) for _ in range(2))
+    cardkge.train(whole, toy)
+    with monkeypatch.context() as patch:
+        patch.setattr(cardkge, "rank_triples", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            cardkge.train(broken, toy)
+    cardkge.save_run(broken, tmp_path / "run")
+    broken = cardkge.load_run(tmp_path / "run")
+    cardkge.train(broken, toy)
+    assert same(broken, copies(whole)) and broken.best["epoch"] == whole.best["epoch"]
+    assert [r["valid_mrr"] for r in broken.history] == [r["valid_mrr"] for r in whole.history]
+
+
+def test_the_bounds_that_the_settings_name_are_used(toy, tmp_path):
+    mined = cardkge.mine_bounds(toy.train, 12, 3)
+    assert np.array_equal(cardkge.new_run(settings(bounds="mined"), toy).bounds, mined)
+    cardkge.write_bounds(tmp_path / "b.tsv", mined + 1, toy.relations)
+    run = cardkge.new_run(settings(bounds=str(tmp_path / "b.tsv")), toy)
+    assert np.array_equal(run.bounds, mined + 1)
+    assert not cardkge.is_bounded(cardkge.new_run(settings(), toy).bounds).any()
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"decay": 0.1}, "decay is for sgd"),
+        ({"patience": 2}, "give validate_every"),
+        ({"seed": 2**32}, "seed must be below"),
+    ],
+)
+def test_settings_that_would_be_ignored_are_refused(changes, message):
+    with pytest.raises(cardkge.CardkgeError, match=message):
+        settings(**changes).check()
+
+
+def test_threads_stop_at_an_exception():
+    done = []
+
+    def work(first, last):
+        done.append(first)
+        if first == 0:
+            raise ValueError("at 0")
+        time.sleep(0.001)
+
+    with cardkge.Threads(2) as threads, pytest.raises(ValueError, match="at 0"):
+        threads.run(work, 1000, size=1)
+    assert len(done) < 1000
+
+
+def test_nothing_to_rank(make_model):
+    model = make_model("distmult")
+    nothing = np.zeros((0, 3), int)
+    assert cardkge.rank_triples(model, nothing, nothing)["filtered"].shape == (0, 2)
+    with pytest.raises(cardkge.CardkgeError, match="no triples"):
+        cardkge.evaluate(model, nothing)
+
+
+@pytest.mark.parametrize("triples, bounds", [([(9, 0, 1)], 3), ([(-1, 0, 1)], 3), ([(0, 0, 1)], 2)])
+def test_violations_check_what_they_get(make_model, triples, bounds):
+    with pytest.raises(cardkge.CardkgeError, match=r"out of range|must have shape"):
+        cardkge.cardinality_violations(make_model("distmult"), np.tile([0.0, 1.0], (bounds, 1)), np.array(triples))
+
+
+def test_unsigned_ids_are_ids(make_model):
+    model, triples = make_model("complex"), np.array([(0, 1, 2), (3, 0, 6)])
+    found = cardkge.rank_triples(model, triples.astype(np.uint64), triples)
+    assert np.array_equal(found["filtered"], cardkge.rank_triples(model, triples, triples)["filtered"])
+
+
+def test_the_bits_of_a_run_do_not_depend_on_blas_threads(tmp_path):
+    """The command line keeps the BLAS library to one thread, whatever the environment says."""
+    found = []
+    for threads in ("1", "2"):
+        out = tmp_path / threads
+        command = [sys.executable, "cli.py", "train", "--model", "ermlp", "--dim", "64", "--hidden", "64"]
+        command += ["--epochs", "1", "--batches", "1", "--threads", threads, "--out", str(out)]
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
+        subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
+        found.append((out / "model.npz").read_bytes())
+    assert found[0] == found[1]
