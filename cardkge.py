@@ -1178,7 +1178,7 @@ def adagrad_step(param, accumulator, gradient, learning_rate):
     """accumulator += gradient^2, then param -= learning_rate * gradient / sqrt(accumulator), in place (Duchi et al.
     2011, diagonal). No eps: where accumulator and gradient are 0, nothing changes."""
     accumulator += gradient * gradient
-    moved = accumulator > 0
+    moved = accumulator != 0
     root = np.sqrt(accumulator, where=moved, out=np.ones_like(accumulator))
     param -= np.where(moved, param.dtype.type(learning_rate) * gradient / root, 0)
 
@@ -1359,13 +1359,16 @@ class Threads:
                     first, last = ranges.popleft()
                 except IndexError:
                     return
-                function(first, last, *arguments)
+                try:
+                    function(first, last, *arguments)
+                except BaseException:  # the others end with the range that they are at
+                    ranges.clear()
+                    raise
 
         others = [self.pool.submit(work) for _ in range(min(self.count, len(ranges)) - 1)] if self.pool else []
         try:
             work()
-        finally:  # after an exception the others end with the range that they are at
-            ranges.clear()
+        finally:
             for other in others:
                 other.result()
 

@@ -443,7 +443,7 @@ def update_rows(first, last, table, accumulator, ids, gradients, l2_weights, rat
                 g = gradients[s, i] + l2 * table[e, i]
                 a = accumulator[e, i] + g * g
                 accumulator[e, i] = a
-                v = table[e, i] - (rate * g / math.sqrt(a) if a > 0 else zero)
+                v = table[e, i] - (zero if a == 0 else rate * g / math.sqrt(a))
                 table[e, i] = v
                 square += v * v
         else:

@@ -148,7 +148,7 @@ class Row:
 
     @property
     def holds(self):
-        return self.ratio >= self.target if self.least else self.ratio <= self.target
+        return bool(self.ratio >= self.target if self.least else self.ratio <= self.target)
 
     def figure(self, rounds):
         if not rounds:
@@ -543,7 +543,7 @@ def main(arguments=None):
             for row in SECTIONS[name](bench):
                 print(" | ".join(row.cells(not options.quick)), flush=True)
                 rows.append(row)
-                report["rows"].append({"section": name} | dataclasses.asdict(row) | {"holds": bool(row.holds)})
+                report["rows"].append({"section": name} | dataclasses.asdict(row) | {"holds": row.holds})
         headers = ["what", "cardkge", "beside", "ratio", "target", "holds"]
         print("\n" + tabulate([row.cells(not options.quick) for row in rows], headers, disable_numparse=True))
         print("\n".join(f"{row.what}: {row.note}" for row in rows if row.note))
