@@ -1590,7 +1590,11 @@ class Trainer:
         )  # fmt: skip
         d_relation[relations] += d_r[:, 0]
         d_output += d_w.sum(0)
-        self.threads.run(kernels.add_rows, width, slots, values, d_rows, size=max(16, -(-width // 8)))
+        starts = self.buffer("value_starts", len(d_rows) + 1, dtype=np.int32)
+        order = self.buffer("value_order", len(slots), dtype=np.int32)
+        kernels.list_occurrences(slots, len(d_rows), starts, order)
+        size = max(64, -(-len(d_rows) // 16))
+        self.threads.run(kernels.add_rows, len(d_rows), starts, order, values, d_rows, size=size)
         return math.fsum(penalties) if np.isfinite(penalties).all() else math.nan
 
     @np.errstate(over="ignore", invalid="ignore")
@@ -1889,10 +1893,14 @@ def true_answers(triples, known, side, model):
         return of[:, 2 - 2 * side].astype(np.int64) * model.n_relations + of[:, 1]
 
     asked, which = np.unique(questions(triples), return_inverse=True)
-    keys = questions(known)
-    place = np.searchsorted(asked, keys)
-    relevant = np.append(asked, -1)[place] == keys
-    pairs = sorted_distinct(place[relevant] * n + known[relevant, 2 * side])
+    pairs = []
+    for start in range(0, len(known), 2**20):  # `known` may be much larger than `triples`
+        part = known[start : start + 2**20]
+        keys = questions(part)
+        place = np.searchsorted(asked, keys)
+        relevant = np.append(asked, -1)[place] == keys
+        pairs.append(place[relevant] * n + part[relevant, 2 * side])
+    pairs = sorted_distinct(np.concatenate([np.zeros(0, np.int64), *pairs]))
     limits = np.searchsorted(pairs, np.arange(len(asked) + 1) * n)
     return limits[which], limits[which + 1], (pairs % n).astype(np.int32)
 
@@ -1974,7 +1982,8 @@ def describe_data(dataset):
         digest.update(_join_names(names).tobytes() + b"\n\n")
     splits = {name: getattr(dataset, name) for name in SPLITS}
     for triples in splits.values():
-        digest.update(np.ascontiguousarray(triples, dtype="<i4").tobytes() + b"\n\n")
+        digest.update(np.ascontiguousarray(triples, dtype="<i4"))
+        digest.update(b"\n\n")
     sizes = {"entities": dataset.n_entities, "relations": dataset.n_relations}
     sizes.update((name, len(triples)) for name, triples in splits.items())
     return {"sha256": digest.hexdigest(), **sizes}

@@ -332,7 +332,7 @@ def number_entities(ids, n_ends, n_subjects, by_role, slot_of, entities, uses, s
 
 @compiled
 def list_occurrences(ends, n_rows, starts, occurrences):
-    """Counting sort of the positions of `ends` (x,) by the row they name: those of row s, in rising order, are
+    """Counting sort of the positions of `ends` (x,) by the row that they name: those of row s, in rising order, are
     occurrences[starts[s] : starts[s + 1]]. starts (n_rows + 1,) and occurrences (x,) are written."""
     starts[: n_rows + 1] = 0
     for x in range(ends.size):
@@ -413,13 +413,13 @@ def entity_gradients(first, last, kind, ends, relations, starts, occurrences, ta
 
 
 @compiled
-def add_rows(first, last, slots, values, gradients):
-    """gradients[slots[x]] += values[x] for every x, in order; columns first..last only (a range of columns a
-    thread)."""
-    for x in range(slots.size):
-        s = slots[x]
-        for i in range(first, last):
-            gradients[s, i] += values[x, i]
+def add_rows(first, last, starts, order, values, gradients):
+    """gradients[s] += the rows values[order[starts[s] : starts[s + 1]]], one after the other, for s in first..last."""
+    for s in range(first, last):
+        for q in range(starts[s], starts[s + 1]):
+            x = order[q]
+            for i in range(values.shape[1]):
+                gradients[s, i] += values[x, i]
 
 
 @compiled

@@ -227,7 +227,7 @@ def test_losses_and_gradients_of_a_batch(name, loss, margin):
     assert values.sum() == pytest.approx(expected, rel=1e-12)
 
     d_relation = np.zeros((3, by_unit.shape[1]))
-    kernels.add_rows(0, by_unit.shape[1], np.array([0, 0, 2], dtype=np.int32), by_unit, d_relation)
+    np.add.at(d_relation, [0, 0, 2], by_unit)
     params = {"rows": rows, "relation": relation_rows}
     gradients = {"rows": d_rows, "relation": d_relation[:, :k]}
     if name == "ermlp":
@@ -235,12 +235,13 @@ def test_losses_and_gradients_of_a_batch(name, loss, margin):
     check_gradients(lambda: losses()[1].sum(), params, gradients)
 
 
-def test_add_rows_in_ranges_of_columns():
+def test_add_rows_in_ranges_of_rows():
     slots, values = np.array([1, 1, 0], dtype=np.int32), np.arange(12.0).reshape(3, 4)
-    out = np.ones((2, 4))
-    kernels.add_rows(0, 3, slots, values, out)
-    assert out.tolist() == [[9, 10, 11, 1], [5, 7, 9, 1]]
-    kernels.add_rows(3, 4, slots, values, out)
+    starts, order, out = np.zeros(3, np.int32), np.zeros(3, np.int32), np.ones((2, 4))
+    kernels.list_occurrences(slots, 2, starts, order)
+    kernels.add_rows(1, 2, starts, order, values, out)
+    assert out.tolist() == [[1, 1, 1, 1], [5, 7, 9, 11]]
+    kernels.add_rows(0, 1, starts, order, values, out)
     assert out.tolist() == [[9, 10, 11, 12], [5, 7, 9, 11]]
 
 
