@@ -1469,7 +1469,7 @@ class Trainer:
         loss = kernels.LOGISTIC if settings.loss == "logistic" else kernels.HINGE
         threads.run(
             kernels.loss_units, len(losses), model.kind, loss, settings.margin, ends, relations, units, tables,
-            coefficients, losses, of_units, d_outputs, size=-(-len(losses) // 16),
+            coefficients, losses, of_units, d_outputs, size=-(-len(losses) // min(16, 1 + len(relations) // UNIT)),
         )  # fmt: skip
         d_relation, d_output = np.zeros((model.n_relations, width), model.dtype), d_outputs.sum(0)
         d_relation[relations[segments]] = np.add.reduceat(of_units, np.searchsorted(units, segments))
@@ -1481,7 +1481,7 @@ class Trainer:
         d_rows = self.buffer("d_rows", n_rows, width)
         threads.run(
             kernels.entity_gradients, n_rows, model.kind, ends, relations, starts, occurrences, tables,
-            coefficients, d_rows, size=max(64, -(-n_rows // 32)),
+            coefficients, d_rows, size=max(256, -(-n_rows // 32)),
         )  # fmt: skip
         sums = {"loss": float(losses.sum()), "l2": 0.0, "penalty": 0.0}
         if sample is not None:
@@ -1562,7 +1562,7 @@ class Trainer:
             project = name == "entity" and settings.project == "unit"
             self.threads.run(
                 kernels.update_rows, len(ids), table, accumulator, ids, np.atleast_2d(gradient), weights,
-                dtype.type(rate), adagrad, project, faults, size=max(64, -(-len(ids) // 32)),
+                dtype.type(rate), adagrad, project, faults, size=max(512, -(-len(ids) // 32)),
             )  # fmt: skip
         if faults[0]:
             raise NonFinite("a parameter is no longer finite")

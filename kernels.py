@@ -472,17 +472,19 @@ def update_rows(first, last, table, accumulator, ids, gradients, l2_weights, rat
 @compiled
 def hidden_scores(heads, tails, output, scores):
     """ER-MLP: scores[i, t] = sum_j output_j tanh(heads[i, j] + tails[j, t]). Here `tails` (k', m) is transposed: the
-    innermost loop runs over tails, in blocks that stay in the cache for all heads."""
-    size = 512
-    block = np.empty(size, scores.dtype)  # not part of any argument: so the compiler knows that it can vectorise
+    innermost loop runs over a tile of tails that stays in the cache for all heads. The tile is a copy of one fixed
+    width: so the compiler knows that nothing overlaps, and has no remainder to treat."""
+    size = 256
+    tile, block = np.zeros((heads.shape[1], size), scores.dtype), np.empty(size, scores.dtype)
     for start in range(0, tails.shape[1], size):
         n = min(size, tails.shape[1] - start)
+        tile[:, :n] = tails[:, start : start + n]
         for i in range(heads.shape[0]):
             block[:] = 0
             for j in range(heads.shape[1]):
                 h, w = heads[i, j], output[j]
-                for t in range(n):
-                    block[t] += w * tanh(h + tails[j, start + t])
+                for t in range(size):
+                    block[t] += w * tanh(h + tile[j, t])
             scores[i, start : start + n] = block[:n]
 
 
