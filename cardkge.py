@@ -64,14 +64,18 @@ def replace_file(path, write):
     `write(file)` gets a binary file under a temporary name beside `path`, which is renamed to
     `path` when all is on the disk. If that fails (the disk is full, say) CardkgeError is raised,
     the temporary file is removed and an old file at `path` is untouched. A symbolic link is
-    followed; a device or a pipe (/dev/stdout) is written to directly. The mode is the umask's.
+    followed; a device or a pipe, and what /dev/stdout stands for, is written to directly. The mode
+    is the umask's.
     """
-    path = os.path.realpath(path)
     try:
-        if os.path.exists(path) and not os.path.isfile(path):
-            with open(path, "wb") as file:
+        own = {"/dev/stdout": sys.stdout, "/dev/stderr": sys.stderr}.get(os.fspath(path))
+        if own is not None or (os.path.exists(path) and not os.path.isfile(path)):
+            if own is not None:  # the stream itself: opened anew, a file would be written over
+                own.flush()
+            with open(path if own is None else os.dup(own.fileno()), "wb") as file:
                 write(file)
             return
+        path = os.path.realpath(path)
         temporary = f"{path}.{os.urandom(4).hex()}.tmp"
         try:
             with open(temporary, "xb") as file:
@@ -398,6 +402,8 @@ def fetch_dataset(name, progress=None):
     if os.path.isdir(folder):
         return folder
     if not entry.get("download"):
+        if found := locate_dataset(name):
+            return found
         raise CardkgeError(f"{name} has no public direct download; {_where_to_put(name)}")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -1247,6 +1253,10 @@ class Settings:
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise CardkgeError(f"{name} must be one of {', '.join(allowed)}; found {getattr(self, name)}")
+        for name, kind in typing.get_type_hints(Settings).items():
+            if not _fits(getattr(self, name), kind):
+                wanted = getattr(kind, "__name__", kind)
+                raise CardkgeError(f"{name} must be {wanted}, found {getattr(self, name)!r}")
         least = dict.fromkeys(("dim", "hidden", "batches", "batch_size", "negatives", "subjects", "objects"), 1)
         least |= dict.fromkeys(("epochs", "margin", "decay", "accumulator", "l2", "penalty_weight"), 0)
         least |= dict.fromkeys(("learning_rate", "seed", "validate_every", "patience"), 0)
@@ -1322,6 +1332,11 @@ def new_run(settings, dataset, bounds=None):
         accumulators = {name: np.full_like(array, settings.accumulator) for name, array in model.params.items()}
     if bounds is None:
         bounds = find_bounds(settings.bounds, dataset)
+    bounds = np.array(bounds, np.float64)
+    if bounds.shape != (dataset.n_relations, 2):
+        raise CardkgeError(f"bounds must have shape ({dataset.n_relations}, 2), found {bounds.shape}")
+    if not ((bounds[:, 0] >= 0) & (bounds[:, 0] <= bounds[:, 1]) & (bounds[:, 0] < np.inf)).all():
+        raise CardkgeError("bounds must be 0 <= lower <= upper, lower finite")
     names = dataset.entities, dataset.relations
     return Run(settings, *names, model, accumulators, bounds, data=describe_data(dataset))
 
@@ -1718,8 +1733,10 @@ def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
                     sums = trainer.step(ends, np.ascontiguousarray(batch[:, 1]), sample, rate)
                 except NonFinite as error:
                     raise NonFinite(
-                        f"{error} at epoch {epoch + 1}, step {run.step + 1}; use a smaller learning rate"
-                        f" (it is {settings.learning_rate:g}) or --project unit"
+                        f"{error} at epoch {epoch + 1}, step {run.step + 1}; use a smaller learning rate (it is"
+                        f" {settings.learning_rate:g}), l2 or lambda"
+                        + " or --project unit"
+                        * (settings.project == "none")
                     ) from None
                 for name, value in sums.items():
                     run.partial[name] = run.partial.get(name, 0.0) + value
@@ -1966,7 +1983,7 @@ def cardinality_violations(model, bounds, triples, threads=None, progress=None):
 
 FORMAT_VERSION = 1
 RUN_FILES = ("history.csv", "bounds.tsv", "config.json", "model.npz", "metrics.json")
-STAGE = ".saving"  # a folder inside the run that holds the new files until all are complete
+STAGE = ".saving"  # begins the name of a folder inside the run that holds the new files until all are complete
 _REMEDY = "restore it from a copy, or train again with --force"
 
 
@@ -2038,13 +2055,16 @@ def save_run(run, folder):
     """
     check_finite(run.model.params)
     folder = Path(folder)
-    stage = folder / STAGE
     contents = {"history.csv": _history_text(run.history).encode(), "config.json": _json_bytes(_config(run))}
     if run.metrics is not None:
         contents["metrics.json"] = _json_bytes(run.metrics)
+    stage = None
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        stage.mkdir(exist_ok=True)
+        for left in folder.glob(f"{STAGE}*"):  # by a program that was killed; one at work is younger
+            if time.time() - left.stat().st_mtime > 3600:
+                shutil.rmtree(left, ignore_errors=True)
+        stage = Path(tempfile.mkdtemp(prefix=STAGE, dir=folder))
         # not compressed: trained parameters barely shrink
         replace_file(stage / "model.npz", lambda file: np.savez(file, **_arrays(run)))
         write_bounds(stage / "bounds.tsv", run.bounds, run.relations)
@@ -2060,7 +2080,8 @@ def save_run(run, folder):
             "make room, or choose another folder with --out"
         ) from error
     finally:
-        shutil.rmtree(stage, ignore_errors=True)
+        if stage:
+            shutil.rmtree(stage, ignore_errors=True)
 
 
 def save_metrics(run, folder):
@@ -2095,6 +2116,9 @@ def load_run(folder):
         _check_arrays(path, group, groups[group], model.shapes if there else {}, model.dtype)
     model.params = groups["params"]
     best = {**state["best"], "params": groups["best"]} if state["best"] else None
+    bounds = read_bounds(folder / "bounds.tsv", relations)
+    if _bounds_digest(bounds) != state.get("bounds"):
+        raise CardkgeError(f"{folder / 'bounds.tsv'}: not the bounds that the run was trained with; {_REMEDY}")
     metrics_path = folder / "metrics.json"
     return Run(
         settings=settings,
@@ -2102,7 +2126,7 @@ def load_run(folder):
         relations=relations,
         model=model,
         accumulators=groups["accumulators"],
-        bounds=read_bounds(folder / "bounds.tsv", relations),
+        bounds=bounds,
         epoch=state["epoch"],
         step=state["step"],
         partial=state["partial"],
@@ -2144,6 +2168,7 @@ def _arrays(run):
         "step": run.step,
         "partial": run.partial,
         "best": best,
+        "bounds": _bounds_digest(run.bounds),
     }
     arrays = {
         "state": np.frombuffer(_json_bytes(state), dtype=np.uint8),
@@ -2159,6 +2184,10 @@ def _arrays(run):
         for name, array in sorted(members.items()):
             arrays[f"{group}.{name}"] = np.ascontiguousarray(array)
     return arrays
+
+
+def _bounds_digest(bounds):
+    return hashlib.sha256(np.ascontiguousarray(bounds, "<f8")).hexdigest()
 
 
 def _join_names(names):

@@ -36,18 +36,26 @@ class Program(click.Group):
 
     def invoke(self, ctx):
         # names are UTF-8 whatever the locale; where it cannot show a letter, show its code
+        sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
         try:
             with warnings.catch_warnings():  # NumPy's of an overflow: the library reports its effect itself
                 warnings.simplefilter("ignore", RuntimeWarning)
-                return super().invoke(ctx)
+                result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
         except KeyboardInterrupt:
             click.echo("stopped", err=True)
             ctx.exit(128 + signal.SIGINT)
         except MemoryError:
             self.fail(ctx, "not enough memory for these sizes; try a smaller --dim, or smaller data")
+        except BrokenPipeError:
+            raise  # nobody reads on: click ends quietly
+        except OSError as error:
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - what is left in the old buffer cannot be written
+            self.fail(ctx, f"cannot write the output: {error.strerror or error}")
         except Exception as error:
             library = sys.modules.get("cardkge")
             if library is None or not isinstance(error, library.CardkgeError):
@@ -366,7 +374,7 @@ def claim_folder(out, force, made):
         elif not out.exists():
             made += [folder for folder in (out, *out.parents) if not folder.exists()]
             out.mkdir(parents=True, exist_ok=True)
-        elif not replaced and any(entry.name != cardkge.STAGE for entry in out.iterdir()):
+        elif not replaced and any(not entry.name.startswith(cardkge.STAGE) for entry in out.iterdir()):
             raise cardkge.CardkgeError(f"{out} is not empty and holds no run; choose another folder with --out")
         with tempfile.TemporaryFile(dir=out):
             pass
@@ -406,6 +414,14 @@ def held_signals():
             signal.signal(s, before[s])
 
 
+def say(text="", **options):
+    """click.echo of progress: where nobody reads on (`| head`), the work still goes on."""
+    try:
+        click.echo(text, **options)
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+
+
 class Progress:
     """Shows training: one line redrawn on a terminal, at most about PLAIN_LINES lines elsewhere."""
 
@@ -426,7 +442,7 @@ class Progress:
         if self.terminal:
             self.draw(run.epoch)
         elif run.epoch in (self.first + 1, self.last) or run.epoch % self.every == 0:
-            click.echo(f"epoch {run.epoch}/{self.last}{self.text}{self.left(run.epoch)}")
+            say(f"epoch {run.epoch}/{self.last}{self.text}{self.left(run.epoch)}")
 
     def on_step(self, run, step, steps):
         if self.terminal and time.monotonic() - self.drawn > 0.1:
@@ -437,7 +453,7 @@ class Progress:
         bar = "#" * filled + "-" * (20 - filled)
         line = f"[{bar}] epoch {math.ceil(done)}/{self.last}{self.text}{self.left(done)}"
         width = shutil.get_terminal_size().columns - 1
-        click.echo(f"\r{line[:width]}\x1b[K", nl=False)
+        say(f"\r{line[:width]}\x1b[K", nl=False)
         self.drawn = time.monotonic()
 
     def left(self, done):
@@ -448,7 +464,7 @@ class Progress:
 
     def close(self):
         if self.terminal and self.drawn > self.start:
-            click.echo()
+            say()
 
 
 @contextlib.contextmanager
@@ -460,16 +476,16 @@ def counter(what):
     def show(done, total):
         nonlocal shown, tenth
         if terminal and time.monotonic() - shown > 0.1:
-            click.echo(f"\r{what}: {done:,} of {total:,}\x1b[K", nl=False)
+            say(f"\r{what}: {done:,} of {total:,}\x1b[K", nl=False)
             shown = time.monotonic()
         elif not terminal and 10 * done // total > tenth:
             if time.monotonic() - shown > 5:
-                click.echo(f"{what}: {done:,} of {total:,}", err=True)
+                say(f"{what}: {done:,} of {total:,}", err=True)
             tenth = 10 * done // total
 
     yield show
     if terminal:
-        click.echo("\r\x1b[K", nl=False)
+        say("\r\x1b[K", nl=False)
 
 
 def fit(run, dataset, folder, threads):
@@ -619,13 +635,16 @@ def predict(folder, head, relation, tail, top, min_probability, hide_known, data
     entity = find(run.entities, head if tail is None else tail, "entity")
     known = {}
     try:
-        dataset = cardkge.align_dataset(run_data(run, data, download=False), run)
+        dataset = run_data(run, data, download=False)
+        if cardkge.describe_data(dataset) != run.data:
+            warn(f"{dataset.folder}: these are not the triples that {folder} was trained on")
+        dataset = cardkge.align_dataset(dataset, run)
         for split in reversed(SPLITS):
             triples = getattr(dataset, split)
             rows = triples[(triples[:, given] == entity) & (triples[:, 1] == r)]
             known.update((int(e), split) for e in rows[:, asked])
         if not cardkge.is_bounded(bounds).any():
-            bounds, source = library().find_bounds("mined", dataset), " (mined)"
+            bounds, source = cardkge.find_bounds("mined", dataset), " (mined)"
     except cardkge.CardkgeError as error:
         if hide_known or data:
             raise
@@ -744,7 +763,9 @@ def import_pyplot(path):
     try:
         import matplotlib
     except ImportError as error:
-        raise library().CardkgeError("--plot needs matplotlib, which is not installed: pip install .[plot]") from error
+        raise library().CardkgeError(
+            "--plot needs matplotlib, which is not installed: pip install -e '.[plot]'"
+        ) from error
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

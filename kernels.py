@@ -42,6 +42,13 @@ def compiled(function):
         return njit(nogil=True, **OPTIONS)(function)
 
 
+# A function that kernels call is made part of each of them before LLVM sees it. As a function of its own it would
+# exist in several copies, optimised differently, and which of them runs would depend on what is compiled and what
+# comes from the cache.
+inlined = njit(inline="always", **OPTIONS)
+ELEMENTARY = {**OPTIONS, "fastmath": {"contract", "nsz"}}  # tanh and sigma: every copy must round alike
+
+
 # ------------------------------------------------------------------------------------------------------------------
 # tanh and sigma
 # ------------------------------------------------------------------------------------------------------------------
@@ -73,7 +80,7 @@ def tanh(x):
     return np.tanh(x)
 
 
-@overload(tanh, jit_options=OPTIONS)
+@overload(tanh, jit_options=ELEMENTARY)
 def _tanh(x):
     if x == types.float32:
         return rational_tanh
@@ -123,8 +130,7 @@ def sigma(x):
     return _sigma_float64(x)
 
 
-# no reassociation here: the two parts of ln 2 must stay two
-@overload(sigma, jit_options=OPTIONS | {"fastmath": {"contract", "nsz"}})
+@overload(sigma, jit_options=ELEMENTARY)
 def _sigma(x):
     return _sigma_float32 if x == types.float32 else _sigma_float64
 
@@ -177,7 +183,7 @@ def _prefetch_row(table, row):
 # ------------------------------------------------------------------------------------------------------------------
 
 
-@compiled
+@inlined
 def triple_score(kind, rows, h, relation_rows, r, t, output):
     """phi(h, r, t) of rows h and t of `rows` and row r of `relation_rows`."""
     score = rows.dtype.type(0)
@@ -196,7 +202,7 @@ def triple_score(kind, rows, h, relation_rows, r, t, output):
     return score
 
 
-@compiled
+@inlined
 def add_entity_gradient(kind, tail, c, rows, h, relation_rows, r, t, output, out, s):
     """out[s] += c * d phi(h, r, t) / d row, of the tail's row if `tail` is 1, of the head's if 0."""
     if kind == DISTMULT:
@@ -224,7 +230,7 @@ def add_entity_gradient(kind, tail, c, rows, h, relation_rows, r, t, output, out
             out[s, i] += c * output[i] * (one - z * z)
 
 
-@compiled
+@inlined
 def add_relation_gradient(kind, c, rows, h, relation_rows, r, t, output, out, out_w, s):
     """out[s] += c * d phi / d relation row; for ER-MLP also out_w[s] += c * d phi / d w."""
     k = rows.shape[1]
@@ -251,7 +257,7 @@ def add_relation_gradient(kind, c, rows, h, relation_rows, r, t, output, out, ou
 # ------------------------------------------------------------------------------------------------------------------
 
 
-@compiled
+@inlined
 def loss_of_triple(loss, margin, scores, i):
     """The loss of row i of `scores` (n, 1 + m), which it replaces by d loss / d score."""
     value = 0.0

@@ -815,7 +815,7 @@ def test_violations_of_one_run_with_itself_is_wrong_usage(trained):
 def test_plot_without_matplotlib_is_one_error(trained, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     line = one_error(invoke("violations", trained / "plain", "--plot", tmp_path / "x.png"))
-    assert "pip install .[plot]" in line
+    assert "pip install -e '.[plot]'" in line
     assert os.listdir(tmp_path) == []
 
 

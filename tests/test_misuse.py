@@ -170,3 +170,69 @@ def test_the_bits_of_a_run_do_not_depend_on_blas_threads(tmp_path):
         subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
         found.append((out / "model.npz").read_bytes())
     assert found[0] == found[1]
+
+
+def command(*arguments, **options):
+    return subprocess.run([sys.executable, "cli.py", *map(str, arguments)], cwd=ROOT, text=True, **options)
+
+
+@pytest.mark.parametrize("model", [("complex", "--dim", 32), ("ermlp", "--dim", 8, "--bounds", "mined")])
+def test_the_bits_of_a_run_do_not_depend_on_numbas_cache(tmp_path, model):
+    """A kernel that is compiled now, and one that is loaded, round alike."""
+    found = []
+    for name in ("cold", "warm"):
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+        arguments = ("train", "--model", *model, "--epochs", 1, "--out", tmp_path / name)
+        command(*arguments, env=environment, check=True, capture_output=True)
+        found.append((tmp_path / name / "model.npz").read_bytes())
+    assert found[0] == found[1]
+
+
+def test_bounds_that_changed_are_refused(toy, tmp_path):
+    bounds = np.array([(0, 1), (0, 2), (0, np.inf)])
+    cardkge.save_run(cardkge.new_run(settings(), toy, bounds), tmp_path / "run")
+    for text in ("", "r0\t0\t1\n"):
+        (tmp_path / "run" / "bounds.tsv").write_text(text)
+        with pytest.raises(cardkge.CardkgeError, match="not the bounds that the run was trained with"):
+            cardkge.load_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("bounds", [[(0, 1)], [(0, 1), (2, 1), (0, 1)], [(0, 1), (np.nan, 1), (0, 1)], [(-1, 1)] * 3])
+def test_bounds_are_checked_before_training(toy, bounds):
+    with pytest.raises(cardkge.CardkgeError, match="bounds must"):
+        cardkge.new_run(settings(), toy, np.array(bounds, float))
+
+
+@pytest.mark.parametrize(
+    "name, value", [("dim", 2.5), ("dim", "2"), ("batches", 2.5), ("seed", np.int64(3)), ("l2", None)]
+)
+def test_settings_have_their_types(name, value):
+    with pytest.raises(cardkge.CardkgeError, match=f"{name} must be"):
+        settings(**{name: value}).check()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_a_full_standard_output_is_one_line():
+    with open("/dev/full", "w") as full:
+        result = command("data", stdout=full, stderr=subprocess.PIPE)
+    assert result.returncode == 1 and result.stderr == "error: cannot write the output: No space left on device\n"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/stdout"), reason="no /dev/stdout")
+def test_a_file_may_be_the_standard_output(tmp_path):
+    piped = command("mine", "--out", "/dev/stdout", capture_output=True, check=True).stdout
+    assert "parent\t0\t2\n" in piped
+    with open(tmp_path / "f", "w") as file:
+        file.write("before\n")
+        file.flush()
+        command("mine", "--out", "/dev/stdout", stdout=file, check=True)
+    text = (tmp_path / "f").read_text()
+    assert text.startswith("before\n") and "parent\t0\t2\n" in text
+
+
+def test_training_goes_on_when_nobody_reads_its_progress(tmp_path):
+    arguments = [sys.executable, "cli.py", "train", "--dim", "4", "--epochs", "40", "--out", str(tmp_path / "run")]
+    with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        process.stdout.readline()
+        process.stdout.close()
+    assert cardkge.load_run(tmp_path / "run").epoch == 40
