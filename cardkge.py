@@ -19,6 +19,7 @@ import contextlib
 import copy
 import csv
 import difflib
+import functools
 import gzip
 import hashlib
 import http.client
@@ -136,8 +137,12 @@ class Dataset:
 
     @property
     def known(self):
-        """(n, 3) int32: train, valid and test, one after the other (a new array)."""
-        return np.concatenate([self.train, self.valid, self.test])
+        """(n, 3) int32: train, valid and test, one after the other."""
+        splits = self.train, self.valid, self.test
+        whole = self.train.base  # of a loaded data set the three are parts of one array
+        if whole is not None and all(part.base is whole for part in splits) and len(whole) == sum(map(len, splits)):
+            return whole
+        return np.concatenate(splits)
 
 
 def _read_blocks(path):
@@ -291,6 +296,8 @@ def load_dataset(data="families", columns="hrt", download=True):
             f"more relations ({len(relations)}) than entities ({len(entities)}): the columns, read"
             f" as {columns}, look swapped; try --columns {'hrt' if columns == 'htr' else 'htr'}"
         )
+    limits = np.cumsum([len(split) for split in splits])
+    splits = np.split(np.concatenate(splits), limits[:-1])  # see Dataset.known
     return Dataset(data, folder, list(entities), list(relations), *splits, tuple(warnings))
 
 
@@ -1357,6 +1364,13 @@ class Threads:
         self.count = count
         self.pool = ThreadPoolExecutor(count - 1) if count > 1 else None
 
+    def start(self, function, *arguments):
+        """Runs function(*arguments) beside what follows, on another thread if there is one. Returns a function without
+        arguments that waits for its result."""
+        if self.pool:
+            return self.pool.submit(function, *arguments).result
+        return lambda: function(*arguments)
+
     def __enter__(self):
         return self
 
@@ -1364,23 +1378,26 @@ class Threads:
         if self.pool:
             self.pool.shutdown()
 
-    def run(self, function, total, *arguments, size):
-        """function(first, last, *arguments) over ranges of range(total) of `size` each, the last perhaps shorter."""
-        ranges = collections.deque((first, min(first + size, total)) for first in range(0, total, size))
+    def run(self, function, total, *arguments, size, beside=()):
+        """function(first, last, *arguments) over ranges of range(total) of `size` each, the last perhaps shorter;
+        before them the functions without arguments in `beside`."""
+        starts = range(0, total, size)
+        tasks = collections.deque(beside)
+        tasks.extend(functools.partial(function, i, min(i + size, total), *arguments) for i in starts)
 
         def work():
             while True:
                 try:
-                    first, last = ranges.popleft()
+                    task = tasks.popleft()
                 except IndexError:
                     return
                 try:
-                    function(first, last, *arguments)
-                except BaseException:  # the others end with the range that they are at
-                    ranges.clear()
+                    task()
+                except BaseException:  # the others end with the task that they are at
+                    tasks.clear()
                     raise
 
-        others = [self.pool.submit(work) for _ in range(min(self.count, len(ranges)) - 1)] if self.pool else []
+        others = [self.pool.submit(work) for _ in range(min(self.count, len(tasks)) - 1)] if self.pool else []
         try:
             work()
         finally:
@@ -1489,19 +1506,26 @@ class Trainer:
         d_relation, d_output = np.zeros((model.n_relations, width), model.dtype), d_outputs.sum(0)
         d_relation[relations[segments]] = np.add.reduceat(of_units, np.searchsorted(units, segments))
 
-        # 3. entity gradients
+        # 3. entity gradients, and beside them those of the penalty
+        penalty = self.penalty_parts(sample, tables, subjects, objects) if sample is not None else None
         starts = self.buffer("starts", n_rows + 1, dtype=np.int32)
         occurrences = self.buffer("occurrences", ends.size, dtype=np.int32)
         kernels.list_occurrences(slots[: ends.size], n_rows, starts, occurrences)
         d_rows = self.buffer("d_rows", n_rows, width)
         threads.run(
             kernels.entity_gradients, n_rows, model.kind, ends, relations, starts, occurrences, tables,
-            coefficients, d_rows, size=max(256, -(-n_rows // 32)),
+            coefficients, d_rows, size=max(256, -(-n_rows // 32)), beside=penalty[0] if penalty else (),
         )  # fmt: skip
         sums = {"loss": float(losses.sum()), "l2": 0.0, "penalty": 0.0}
-        if sample is not None:
-            to = slots[ends.size :], d_rows, d_relation, d_output
-            sums["penalty"] = self.add_penalty(sample, tables, subjects, objects, *to)
+        if penalty:
+            _, penalties, values, d_r, d_w = penalty
+            sums["penalty"] = math.fsum(penalties) if np.isfinite(penalties).all() else math.nan
+            d_relation[sample[0]] += d_r[:, 0]
+            d_output += d_w.sum(0)
+            occurrences = self.buffer("occurrences", len(values), dtype=np.int32)
+            kernels.list_occurrences(slots[ends.size :], n_rows, starts, occurrences)
+            size = max(256, -(-n_rows // 16))
+            threads.run(kernels.add_rows, n_rows, starts, occurrences, values, d_rows, size=size)
 
         # 4. L2, and the update
         uses_of_relations = ends.shape[1] * np.bincount(relations, minlength=model.n_relations)
@@ -1586,60 +1610,54 @@ class Trainer:
                 accumulator[ids] = squares
             table[ids] = rows
 
-    def add_penalty(self, sample, tables, subjects, objects, slots, d_rows, d_relation, d_output):
-        """Adds lambda * d sum(G_hr) to the row gradients; returns sum(G_hr). The sample's subjects and objects as ids
-        of `tables` (flat), and as slots of `d_rows` (flat, one after the other)."""
+    def penalty_parts(self, sample, tables, subjects, objects):
+        """The regulariser's part of a step; subjects and objects of the sample as rows of `tables` (flat).
+
+        Returns (tasks, sum of G_hr for each relation (B,), and lambda times its gradients: of the subjects' and then
+        the objects' rows, of the relations' rows (B, 1, w), of w (B, k')); the arrays are filled by the tasks.
+        """
         relations, shape, counts, _, weights = sample[0], sample[1].shape, *sample[2:]
         subjects, objects = subjects.reshape(shape), objects.reshape(weights.shape)
-        width = d_rows.shape[1]
-        values = self.buffer("values", len(slots), width)
-        d_subjects = values[: subjects.size].reshape(*subjects.shape, width)
-        d_objects = values[subjects.size :].reshape(*objects.shape, width)
-        d_r = np.zeros((len(relations), 1, width), d_rows.dtype)
-        d_w = np.zeros((len(relations), len(d_output)), d_rows.dtype)
-        penalties = np.zeros(len(relations))
-        size = max(1, 2**16 // (subjects.shape[1] * objects.shape[1]))  # of small blocks several relations at once
-        self.threads.run(
-            self.penalty_of_relations, len(relations), relations, subjects, counts, objects, weights, tables,
-            penalties, d_subjects, d_r, d_objects, d_w, size=size,
-        )  # fmt: skip
-        d_relation[relations] += d_r[:, 0]
-        d_output += d_w.sum(0)
-        starts = self.buffer("value_starts", len(d_rows) + 1, dtype=np.int32)
-        order = self.buffer("value_order", len(slots), dtype=np.int32)
-        kernels.list_occurrences(slots, len(d_rows), starts, order)
-        size = max(64, -(-len(d_rows) // 16))
-        self.threads.run(kernels.add_rows, len(d_rows), starts, order, values, d_rows, size=size)
-        return math.fsum(penalties) if np.isfinite(penalties).all() else math.nan
+        width, dtype, size = tables[0].shape[1], self.model.dtype, len(relations)
+        values = self.buffer("values", subjects.size + objects.size, width)
+        d_h = values[: subjects.size].reshape(*subjects.shape, width)
+        d_t = values[subjects.size :].reshape(*objects.shape, width)
+        penalties, d_r, d_w = np.zeros(size), np.zeros((size, 1, width), dtype), np.zeros((size, len(tables[2])), dtype)
+        some = max(1, 2**14 // (subjects.shape[1] * objects.shape[1]))  # of small blocks several relations at once
+        tasks = [
+            functools.partial(
+                self.penalty_of_relations, slice(i, i + some), relations, subjects, counts, objects, weights, tables,
+                penalties, d_h, d_r, d_t, d_w,
+            )
+            for i in range(0, size, some)
+        ]  # fmt: skip
+        return tasks, penalties, values, d_r, d_w
 
     @np.errstate(over="ignore", invalid="ignore")
     def penalty_of_relations(
-        self, first, last, relations, subjects, counts, objects, weights, tables, penalties, d_h, d_r, d_t, d_w
+        self, part, relations, subjects, counts, objects, weights, tables, penalties, d_h, d_r, d_t, d_w
     ):
-        """sum of G_hr, and lambda times its gradients, of the relations first..last: `cardinality_penalty` on rows."""
-        part = slice(first, last)
+        """sum of G_hr, and lambda times its gradients, of a part of the relations: `cardinality_penalty` on rows."""
         rows, relation_rows, output = tables
         h, r, t = rows[subjects[part]], relation_rows[relations[part], None], rows[objects[part]]
         if self.model.kind == kernels.ERMLP:
-            scores = np.empty((last - first, h.shape[1], t.shape[1]), rows.dtype)
-            for i in range(last - first):
+            scores = np.empty((len(h), h.shape[1], t.shape[1]), rows.dtype)
+            for i in range(len(h)):
                 kernels.hidden_scores(h[i] + r[i], np.ascontiguousarray(t[i].T), output, scores[i])
         else:
             scores = self.model.match(self.model.query_tails(h, r), t)
-        for i, relation in enumerate(relations[part]):
-            n, sums = counts[first + i], np.empty(len(scores[i]))
-            penalties[first + i] = kernels.bounded_sums(
-                scores[i, :n], weights[first + i], *self.bounds[relation], sums[:n]
-            )
+        sums = np.empty(h.shape[1])
+        for i, (relation, n) in enumerate(zip(relations[part], counts[part])):
+            limits = self.bounds[relation]
+            penalties[part.start + i] = kernels.bounded_sums(scores[i, :n], weights[part.start + i], *limits, sums)
             scores[i, n:] = 0
         d_h[part] = d_t[part] = 0
         if not penalties[part].any():
             return
         scores *= self.model.dtype.type(self.settings.penalty_weight)
         if self.model.kind == kernels.ERMLP:
-            for i in range(first, last):
-                j = i - first
-                kernels.hidden_gradients(scores[j], h[j] + r[j], t[j], output, d_h[i], d_t[i], d_w[i])
+            for s, one_h, one_r, one_t, *out in zip(scores, h, r, t, d_h[part], d_t[part], d_w[part]):
+                kernels.hidden_gradients(s, one_h + one_r, one_t, output, *out)
             d_r[part] = d_h[part].sum(1, keepdims=True)
         else:
             d_h[part], d_r[part], d_t[part] = self.model.d_pairs(h, r, t, scores, None)
@@ -1722,21 +1740,29 @@ def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
             epoch, began = run.epoch, time.perf_counter()
             order = np.random.default_rng([settings.seed, 1, epoch]).permutation(np.arange(n, dtype=np.int32))
             rate = settings.learning_rate / (1 + settings.decay * epoch)  # decay is 0 for AdaGrad
-            while run.step < steps:
-                rng = np.random.default_rng([settings.seed, 2, epoch, run.step])
-                batch = triples[order[cuts[run.step] : cuts[run.step + 1]]]
+
+            def draw(step):
+                """Step `step` of this epoch: its ends and relations, sorted by relation, and the regulariser's
+                sample."""
+                rng = np.random.default_rng([settings.seed, 2, epoch, step])
+                batch = triples[order[cuts[step] : cuts[step + 1]]]
                 relations = batch[:, 1].astype(np.uint16) if sizes[1] < 2**16 else batch[:, 1]  # a radix sort
                 batch = batch[np.argsort(relations, kind="stable")]
                 ends = corruptions(rng, batch, settings.negatives, sizes[0], known, sizes[1])
-                sample = trainer.draw(rng) if trainer.regularised else None
+                return ends, np.ascontiguousarray(batch[:, 1]), trainer.draw(rng) if trainer.regularised else None
+
+            drawn = threads.start(draw, run.step)
+            while run.step < steps:
+                batch = drawn()
+                if run.step + 1 < steps:
+                    drawn = threads.start(draw, run.step + 1)  # beside this step
                 try:
-                    sums = trainer.step(ends, np.ascontiguousarray(batch[:, 1]), sample, rate)
+                    sums = trainer.step(*batch, rate)
                 except NonFinite as error:
                     raise NonFinite(
                         f"{error} at epoch {epoch + 1}, step {run.step + 1}; use a smaller learning rate (it is"
-                        f" {settings.learning_rate:g}), l2 or lambda"
-                        + " or --project unit"
-                        * (settings.project == "none")
+                        f" {settings.learning_rate:g}), l2 or lambda{' or --project unit' * (settings.project ==
+                        'none')}"
                     ) from None
                 for name, value in sums.items():
                     run.partial[name] = run.partial.get(name, 0.0) + value
@@ -1826,19 +1852,24 @@ def scored_blocks(model, open_side, ids, relations, threads, consume, batch_size
     threads.run(score, len(ids), size=block)
 
 
-def rounding_bounds(model, tables, triples):
-    """For each triple, how far a score may be from `kernels.triple_score` of the same rows: a bound for any order of
-    summation, |computed - exact| <= (w + 4) u sum |terms| (Higham 2002, Section 3.1), with sum |terms| bounded by
-    norms."""
+def rounding_bounds(model, tables, triples, side):
+    """For each triple with its head (side 0) or tail (1) open, how far two computations of one score may be apart: each
+    is within (w + 4) u sum |terms| of the true sum, in any order of summation (Higham 2002, Section 3.1; u = eps / 2),
+    and sum |terms| <= || |given row| |r| || times the longest row."""
     rows, relation_rows, output = tables
-    unit = float(np.finfo(model.dtype).eps)
+    eps = float(np.finfo(model.dtype).eps)
     if model.kind == kernels.ERMLP:  # terms below |w_i|, of a tanh within 4e-7 (float32) whose argument is rounded too
         argument = 2 * float(np.abs(rows).max(initial=0)) + float(np.abs(relation_rows).max())
-        error = (len(output) + 8) * max(unit, 4e-7 if model.dtype == np.float32 else 0) + 4 * unit * argument
+        error = (len(output) + 8) * max(eps, 4e-7 if model.dtype == np.float32 else 0) + 4 * eps * argument
         return np.full(len(triples), 2 * error * np.abs(output).sum(dtype=np.float64))
     longest = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64).max(initial=0.0))
-    steepest = np.abs(relation_rows).max(1).astype(np.float64)
-    return 4 * (rows.shape[1] + 8) * unit * longest**2 * steepest[triples[:, 1]]
+    norms = np.empty(len(triples))
+    for i in range(0, len(triples), 1024):
+        given, r = rows[triples[i : i + 1024, 2 - 2 * side]], relation_rows[triples[i : i + 1024, 1]]
+        if model.kind == kernels.COMPLEX:  # of moduli: |Re(x y)| + |Im(x y)| <= sqrt(2) |x| |y|, twice
+            given, r = (2 * np.hypot(*np.split(x, 2, -1)) for x in (given, r))
+        norms[i : i + 1024] = np.linalg.norm(given.astype(np.float64) * r, axis=1)
+    return (rows.shape[1] + 8) * eps * longest * norms
 
 
 def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, threads=None, progress=None):
@@ -1870,11 +1901,11 @@ def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, 
         kernels.product_of_rows(tables[0], w_h, rows[:tail_offset])
         kernels.product_of_rows(tables[0], w_t, rows[tail_offset:])
         tables = rows, tables[1] @ w_r, model.output
-    tolerances = rounding_bounds(model, tables, triples)
     counts = np.empty((2, len(triples), 4), np.int64)
     with contextlib.nullcontext(threads) if isinstance(threads, Threads) else Threads(threads) as threads:
         for side in range(2):  # 0: the head is open
             answers = true_answers(triples, known_triples, side, model)
+            tolerances = rounding_bounds(model, tables, triples, side)
 
             def report(done, n):
                 progress(side * n + done, 2 * n)
