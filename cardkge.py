@@ -1759,10 +1759,10 @@ def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
                 try:
                     sums = trainer.step(*batch, rate)
                 except NonFinite as error:
+                    hint = " or --project unit" if settings.project == "none" else ""
                     raise NonFinite(
                         f"{error} at epoch {epoch + 1}, step {run.step + 1}; use a smaller learning rate (it is"
-                        f" {settings.learning_rate:g}), l2 or lambda{' or --project unit' * (settings.project ==
-                        'none')}"
+                        f" {settings.learning_rate:g}), l2 or lambda{hint}"
                     ) from None
                 for name, value in sums.items():
                     run.partial[name] = run.partial.get(name, 0.0) + value
