@@ -1454,7 +1454,7 @@ class Trainer:
         dtype = dtype or self.model.dtype
         size = math.prod(shape)
         if name not in self.buffers or self.buffers[name].size < size:
-            self.buffers[name] = np.empty(size + size // 8, dtype)
+            self.buffers[name] = np.empty(size + size // 64, dtype)
         return self.buffers[name][:size].reshape(shape)
 
     def draw(self, rng):
@@ -1809,7 +1809,8 @@ HITS = (1, 3, 5, 10)
 def check_finite(arrays, where="the model"):
     """CardkgeError that names the first of the arrays (a dict) with a NaN or an infinity, and how many there are."""
     for name, array in arrays.items():
-        bad = array.size - np.count_nonzero(np.isfinite(array))
+        parts = np.array_split(array.ravel(), array.size // 2**20 + 1)  # a mask of all would be as large as a table
+        bad = array.size - sum(np.count_nonzero(np.isfinite(part)) for part in parts)
         if bad:
             raise CardkgeError(
                 f"{where}: {bad} of the {array.size} values of {name} are NaN or infinite; "
