@@ -747,10 +747,11 @@ class Model:
     def match(self, query, rows):
         return query @ np.swapaxes(rows, -1, -2)
 
-    def d_pairs(self, h, r, t, upstream, gradients):
-        """Backward pass of match(query_tails(h, r), t) for upstream (..., n, m) and one r (..., 1, w)."""
+    def d_pairs(self, h, r, t, upstream, gradients, out=None):
+        """Backward pass of match(query_tails(h, r), t) for upstream (..., n, m) and one r (..., 1, w); d_t is
+        written to `out`, if that is given."""
         d_h, d_r, _ = self.d_phi(h, r, upstream @ t, np.ones(h.shape[:-1], self.dtype), gradients)
-        d_t = np.swapaxes(upstream, -1, -2) @ self.query_tails(h, r)
+        d_t = np.matmul(np.swapaxes(upstream, -1, -2), self.query_tails(h, r), out=out)
         return d_h, d_r.sum(-2, keepdims=True), d_t
 
 
@@ -1651,7 +1652,8 @@ class Trainer:
             limits = self.bounds[relation]
             penalties[part.start + i] = kernels.bounded_sums(scores[i, :n], weights[part.start + i], *limits, sums)
             scores[i, n:] = 0
-        d_h[part] = d_t[part] = 0
+        if self.model.kind == kernels.ERMLP or not penalties[part].any():
+            d_h[part] = d_t[part] = 0
         if not penalties[part].any():
             return
         scores *= self.model.dtype.type(self.settings.penalty_weight)
@@ -1660,7 +1662,7 @@ class Trainer:
                 kernels.hidden_gradients(s, one_h + one_r, one_t, output, *out)
             d_r[part] = d_h[part].sum(1, keepdims=True)
         else:
-            d_h[part], d_r[part], d_t[part] = self.model.d_pairs(h, r, t, scores, None)
+            d_h[part], d_r[part], _ = self.model.d_pairs(h, r, t, scores, None, d_t[part])
 
 
 def triple_keys(heads, relations, tails, n_entities, n_relations):
