@@ -1214,7 +1214,7 @@ DIMS = {"distmult": 200, "complex": 150, "ermlp": 100}  # where no dim is given:
 @dataclass
 class Settings:
     """Everything that determines the bits of a run; the names are those of the command line, where they are
-    explained."""
+    explained. Defaults are the paper's recipe, or, where it is silent, what was measured (docs/RESULTS.md)."""
 
     model: str = "distmult"
     data: str = "families"
@@ -1227,7 +1227,7 @@ class Settings:
     negatives: int = 2
     filter_negatives: bool = False
     loss: str = "logistic"
-    margin: float = 1.0
+    margin: float = 0.5
     optimizer: str = "adagrad"
     learning_rate: float = 0.1
     decay: float = 0.0
@@ -1736,28 +1736,30 @@ def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
     known = np.sort(triple_keys(*triples.T, *sizes)) if settings.filter_negatives else None
     with Threads(threads) as threads:
         trainer = Trainer(run.model, run.accumulators, settings, run.bounds, triples, threads)
+        orders, drawn = {}, None
+
+        def draw(epoch, step):
+            """A step's ends and relations, sorted by relation, and the regulariser's sample."""
+            if epoch not in orders:
+                orders.clear()
+                rng = np.random.default_rng([settings.seed, 1, epoch])
+                orders[epoch] = rng.permutation(np.arange(n, dtype=np.int32))
+            rng = np.random.default_rng([settings.seed, 2, epoch, step])
+            batch = triples[orders[epoch][cuts[step] : cuts[step + 1]]]
+            relations = batch[:, 1].astype(np.uint16) if sizes[1] < 2**16 else batch[:, 1]  # a radix sort
+            batch = batch[np.argsort(relations, kind="stable")]
+            ends = corruptions(rng, batch, settings.negatives, sizes[0], known, sizes[1])
+            return ends, np.ascontiguousarray(batch[:, 1]), trainer.draw(rng) if trainer.regularised else None
+
         while run.epoch < settings.epochs:
             if out_of_patience(run):
                 return "patience"
             epoch, began = run.epoch, time.perf_counter()
-            order = np.random.default_rng([settings.seed, 1, epoch]).permutation(np.arange(n, dtype=np.int32))
             rate = settings.learning_rate / (1 + settings.decay * epoch)  # decay is 0 for AdaGrad
-
-            def draw(step):
-                """Step `step` of this epoch: its ends and relations, sorted by relation, and the regulariser's
-                sample."""
-                rng = np.random.default_rng([settings.seed, 2, epoch, step])
-                batch = triples[order[cuts[step] : cuts[step + 1]]]
-                relations = batch[:, 1].astype(np.uint16) if sizes[1] < 2**16 else batch[:, 1]  # a radix sort
-                batch = batch[np.argsort(relations, kind="stable")]
-                ends = corruptions(rng, batch, settings.negatives, sizes[0], known, sizes[1])
-                return ends, np.ascontiguousarray(batch[:, 1]), trainer.draw(rng) if trainer.regularised else None
-
-            drawn = threads.start(draw, run.step)
             while run.step < steps:
-                batch = drawn()
-                if run.step + 1 < steps:
-                    drawn = threads.start(draw, run.step + 1)  # beside this step
+                batch = (drawn or threads.start(draw, epoch, run.step))()
+                after = (epoch, run.step + 1) if run.step + 1 < steps else (epoch + 1, 0)
+                drawn = threads.start(draw, *after) if after[0] < settings.epochs else None  # beside this step
                 try:
                     sums = trainer.step(*batch, rate)
                 except NonFinite as error:
@@ -1869,8 +1871,8 @@ def rounding_bounds(model, tables, triples, side):
     norms = np.empty(len(triples))
     for i in range(0, len(triples), 1024):
         given, r = rows[triples[i : i + 1024, 2 - 2 * side]], relation_rows[triples[i : i + 1024, 1]]
-        if model.kind == kernels.COMPLEX:  # of moduli: |Re(x y)| + |Im(x y)| <= sqrt(2) |x| |y|, twice
-            given, r = (2 * np.hypot(*np.split(x, 2, -1)) for x in (given, r))
+        if model.kind == kernels.COMPLEX:  # of moduli; the four terms of x y times the two of z: <= sqrt(2) |x| |y| |z|
+            given, r = (2**0.25 * np.hypot(*np.split(x, 2, -1)) for x in (given, r))
         norms[i : i + 1024] = np.linalg.norm(given.astype(np.float64) * r, axis=1)
     return (rows.shape[1] + 8) * eps * longest * norms
 

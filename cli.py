@@ -266,7 +266,7 @@ training_options = options(  # the fields of Settings
     option("--negatives", AT_LEAST_1, 2, "Corruptions of a train triple: of its tail, its head, ..."),
     option("--filter-negatives", bool, False, "Exclude train triples from the corruptions."),
     option("--loss", choice("logistic", "hinge"), "logistic", "Loss."),
-    option("--margin", Real(min=0), 1.0, "Margin between probabilities (hinge)."),
+    option("--margin", Real(min=0), 0.5, "Margin between probabilities (hinge)."),
     option("--optimizer", choice("adagrad", "sgd"), "adagrad", "Update rule."),
     option("--learning-rate", Real(min=0, min_open=True), 0.1, "Step size."),
     option("--decay", Real(min=0), 0.0, "Divide the learning rate by 1 + decay * epoch (sgd)."),
