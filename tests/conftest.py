@@ -3,13 +3,20 @@
 import sys
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import cardkge  # noqa: E402
+import cli  # noqa: E402
+
+# the same examples in every run: a failure is somebody's change, not chance
+hypothesis.settings.register_profile("cardkge", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("cardkge")
 
 MODEL_NAMES = ("distmult", "complex", "ermlp")
 
@@ -61,3 +68,20 @@ def toy(make_dataset):
     triples += [((i + 1) % n, 2, i) for i in range(n)]
     triples = np.random.default_rng(5).permutation(np.array(triples))
     return make_dataset(triples[:30], triples[30:35], triples[35:], n, 3)
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(cli.main, [str(a) for a in arguments])
+
+
+def one_error(result, code=1):
+    """The line of an error: one, no traceback, the right exit code."""
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code == code
+    lines = [x for x in result.stderr.splitlines() if not x.startswith("warning: ")]
+    assert len(lines) == 1 and lines[0].startswith("error: ")
+    return lines[0]
+
+
+def snapshot(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}

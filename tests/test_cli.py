@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from conftest import invoke, one_error
 
 import cardkge
 import cli
@@ -24,23 +24,10 @@ ROOT = Path(cli.__file__).resolve().parent
 PEOPLE = ("Zoë Ågren", "Šimon", "李白", "a b", "e4", "e5", "e6", "e7", "e8", "e9", "1_000", "1e5")
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(cli.main, [str(a) for a in arguments])
-
-
 def ok(*arguments):
     result = invoke(*arguments)
     assert result.exit_code == 0, (result.output, result.exception)
     return result
-
-
-def one_error(result, code=1):
-    """The line of an error: one, no traceback, the right exit code."""
-    assert isinstance(result.exception, SystemExit), result.exception
-    assert result.exit_code == code
-    lines = [x for x in result.stderr.splitlines() if not x.startswith("warning: ")]
-    assert len(lines) == 1 and lines[0].startswith("error: ")
-    return lines[0]
 
 
 def usage_error(result):
