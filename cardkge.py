@@ -1742,8 +1742,8 @@ def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
             """A step's ends and relations, sorted by relation, and the regulariser's sample."""
             if epoch not in orders:
                 orders.clear()
-                rng = np.random.default_rng([settings.seed, 1, epoch])
-                orders[epoch] = rng.permutation(np.arange(n, dtype=np.int32))
+                orders[epoch] = np.arange(n, dtype=np.int32)
+                np.random.default_rng([settings.seed, 1, epoch]).shuffle(orders[epoch])
             rng = np.random.default_rng([settings.seed, 2, epoch, step])
             batch = triples[orders[epoch][cuts[step] : cuts[step + 1]]]
             relations = batch[:, 1].astype(np.uint16) if sizes[1] < 2**16 else batch[:, 1]  # a radix sort
