@@ -246,24 +246,25 @@ def _split_file(folder, split):
     return folder / found[0]
 
 
-def _triple_keys(triples, n_entities, n_relations):
-    """(n,) int64: a number per triple, ordered by relation, head, tail. Checks the ids."""
+def checked_triples(triples, n_entities, n_relations):
+    """`triples` as an array (n, 3); CardkgeError for another shape or dtype, or an id out of range."""
     triples = np.asarray(triples)
     limits = np.array([n_entities, n_relations, n_entities])
-    if triples.ndim != 2 or triples.shape[1] != 3 or not np.issubdtype(triples.dtype, np.integer):
-        found = f"{triples.dtype} {triples.shape}"
-        raise CardkgeError(f"triples: found {found}, expected integers of shape (n, 3)")
+    if triples.ndim != 2 or triples.shape[1] != 3 or (triples.size and triples.dtype.kind not in "iu"):
+        raise CardkgeError(f"triples: found {triples.dtype} {triples.shape}, expected integers of shape (n, 3)")
     if triples.size and ((triples.min(0) < 0) | (triples.max(0) >= limits)).any():
         found = f"{triples.min(0).tolist()} to {triples.max(0).tolist()}"
-        raise CardkgeError(f"triples: ids from {found}, expected 0 to below {limits.tolist()}")
+        raise CardkgeError(f"triples: ids from {found}, out of range: expected 0 to below {limits.tolist()}")
+    return triples.astype(np.int64) if triples.dtype.kind == "u" else triples  # uint64 and int64 would make floats
+
+
+def triple_keys(heads, relations, tails, n_entities, n_relations):
+    """One int64 for each triple, ordered by relation, head, tail, of id arrays that broadcast. CardkgeError where
+    N * N * R is too large for that."""
     if int(n_entities) ** 2 * int(n_relations) >= 1 << 63:
         found = f"{n_entities} entities and {n_relations} relations"
         raise CardkgeError(f"triples: {found}; entities * entities * relations must be below 2**63")
-    keys = triples[:, 1].astype(np.int64)
-    for column in (0, 2):
-        keys *= n_entities
-        keys += triples[:, column]
-    return keys
+    return (np.asarray(relations, np.int64) * n_entities + heads) * n_entities + tails
 
 
 def load_dataset(data="families", columns="hrt", download=True):
@@ -306,7 +307,7 @@ def _clean_splits(splits, n_entities, n_relations):
     notes = defaultdict(list)
     train_keys, clean = None, []
     for split, triples in zip(SPLITS, splits, strict=True):
-        keys = _triple_keys(triples, n_entities, n_relations)
+        keys = triple_keys(*triples.T, n_entities, n_relations)
         order = np.argsort(keys, kind="stable")  # of equal triples the first comes first
         ordered = keys[order]
         repeated = order[1:][ordered[1:] == ordered[:-1]]
@@ -537,7 +538,7 @@ def mine_bounds(triples, n_entities, n_relations, population="subjects"):
     """
     if population not in ("subjects", "relation", "entities"):
         raise CardkgeError(f"population: found {population!r}, expected subjects, relation or entities")
-    keys = _triple_keys(triples, n_entities, n_relations)
+    keys = triple_keys(*checked_triples(triples, n_entities, n_relations).T, n_entities, n_relations)
     keys.sort()
     keys = keys[np.diff(keys, prepend=-1) > 0]  # distinct, by relation and head
     bounds = np.tile([0.0, np.inf], (n_relations, 1))
@@ -634,16 +635,6 @@ def checked_ids(ids, count, what):
         bad = ids.min() if ids.min() < 0 else ids.max()
         raise CardkgeError(f"{what} id {bad} is out of range: ids are 0..{count - 1}")
     return ids.astype(np.int64) if ids.dtype.kind == "u" else ids  # an unsigned id has no place in a kernel
-
-
-def checked_triples(triples, n_entities, n_relations):
-    """`triples` as an array (n, 3); CardkgeError for another shape, or an id out of range."""
-    triples = np.asarray(triples)
-    if triples.ndim != 2 or triples.shape[1] != 3:
-        raise CardkgeError(f"triples must have shape (n, 3), found {triples.shape}")
-    for column, (size, what) in enumerate(((n_entities, "head"), (n_relations, "relation"), (n_entities, "tail"))):
-        checked_ids(triples[:, column], size, what)
-    return triples
 
 
 class Model:
@@ -1665,13 +1656,6 @@ class Trainer:
             d_h[part], d_r[part], _ = self.model.d_pairs(h, r, t, scores, None, d_t[part])
 
 
-def triple_keys(heads, relations, tails, n_entities, n_relations):
-    """One int64 for each triple; arrays that broadcast. CardkgeError where N^2 R does not fit."""
-    if n_entities**2 * n_relations >= 2**63:
-        raise CardkgeError(f"{n_entities} entities and {n_relations} relations: too many to number all triples")
-    return (np.asarray(heads, np.int64) * n_relations + relations) * n_entities + tails
-
-
 def corruptions(rng, triples, negatives, n_entities, known=None, n_relations=None):
     """C(h, r, t) (paper, Background): heads and tails of each positive triple and its corruptions, (n, 1 + m, 2) int32.
 
@@ -1714,10 +1698,9 @@ def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
     there. All random numbers are drawn from generators seeded by (seed, epoch, step), so the same settings give the
     same bits, stopped or not, on any number of threads. A record, kept in run.history too, has the epoch, the means
     over its steps of objective, loss, l2 and penalty (each a sum over the step's examples or pairs), and the seconds.
-    With settings.validate_every the filtered metrics on valid
-    are taken every so many epochs and the parameters with the best hits@10 (then MRR) are kept; `patience`
-    validations without a better one end the training. Raises NonFinite, which names epoch and step; run then counts
-    the steps before that one.
+    With settings.validate_every the filtered metrics on valid are taken every so many epochs and the parameters with
+    the best hits@10 (then MRR) are kept; `patience` validations without a better one end the training. Raises
+    NonFinite, which names epoch and step; run then counts the steps before that one.
     """
     settings, triples = run.settings, dataset.train
     settings.check()

@@ -157,6 +157,10 @@ def test_unsigned_ids_are_ids(make_model):
     model, triples = make_model("complex"), np.array([(0, 1, 2), (3, 0, 6)])
     found = cardkge.rank_triples(model, triples.astype(np.uint64), triples)
     assert np.array_equal(found["filtered"], cardkge.rank_triples(model, triples, triples)["filtered"])
+    unsigned = cardkge.rank_triples(model, triples.astype(np.uint64), triples.astype(np.uint64))
+    assert np.array_equal(found["filtered"], unsigned["filtered"])
+    mined = cardkge.mine_bounds(triples.astype(np.uint64), 7, 3)
+    assert np.array_equal(mined, cardkge.mine_bounds(triples, 7, 3))
 
 
 def test_the_bits_of_a_run_do_not_depend_on_blas_threads(tmp_path):
