@@ -1340,6 +1340,11 @@ def new_run(settings, dataset, bounds=None):
     return Run(settings, *names, model, accumulators, bounds, data=describe_data(dataset))
 
 
+def count_cores():
+    """The processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class Threads:
     """Runs a function over ranges of work on `count` threads (None: as many as this process may use).
 
@@ -1350,7 +1355,7 @@ class Threads:
 
     def __init__(self, count=None):
         if count is None:
-            count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            count = count_cores()
         if count < 1:
             raise CardkgeError(f"threads must be at least 1, found {count}")
         self.count = count
@@ -1962,6 +1967,38 @@ def evaluate(model, triples, known=None, ties="realistic", batch_size=None, thre
     return {setting: metrics_by_side(ranks[setting]) for setting in sorted(ranks)}
 
 
+def estimate(values, minus=None, relative=False):
+    """Mean of n values (one for each seed) and the half width of its 95 % confidence interval, by Student's t with
+    n - 1 degrees of freedom: {"mean", "interval"}. The interval of one value is None, for it is unknown.
+
+    With `minus` (n,), of the paired differences values - minus; relative: as shares of minus.
+    """
+    values = np.asarray(values, np.float64)
+    if minus is not None:
+        minus = np.asarray(minus, np.float64)
+        values = (values - minus) / (minus if relative else 1)
+    n = len(values)
+    interval = float(t_quantile(n - 1) * values.std(ddof=1) / math.sqrt(n)) if n > 1 else None
+    return {"mean": float(values.mean()), "interval": interval}
+
+
+def t_quantile(freedom, confidence=0.95):
+    """t such that |T| <= t with that probability, T of Student's distribution with a whole number of degrees of freedom
+    (Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4)."""
+    odd = freedom % 2
+
+    def within(angle):  # P(|T| <= tan(angle) sqrt(freedom))
+        cosines = np.array([math.cos(angle) ** (i + odd) for i in range(0, freedom - 1, 2)])
+        steps = np.array([(i - 1 + odd) / (i + odd) for i in range(2, freedom - 1, 2)])
+        series = math.sin(angle) * (cosines @ np.cumprod([1, *steps]) if len(cosines) else 0.0)
+        return 2 / math.pi * (angle + series) if odd else series
+
+    low, high = 0.0, math.pi / 2
+    while low < (middle := (low + high) / 2) < high:  # until no number lies between
+        low, high = (middle, high) if within(middle) < confidence else (low, middle)
+    return math.tan(low) * math.sqrt(freedom)
+
+
 def cardinality_violations(model, bounds, triples, threads=None, progress=None):
     """Exact X_hr (Eq. 4) of all subjects of each bounded relation, the heads of r in `triples` (train).
 
@@ -2054,7 +2091,7 @@ def align_dataset(dataset, run):
 def is_run(folder):
     """Whether the folder holds a run, perhaps a damaged one: its config.json or model.npz is one of ours."""
     with contextlib.suppress(CardkgeError):
-        config = _read_json(Path(folder) / "config.json")
+        config = read_json(Path(folder) / "config.json")
         return "format_version" in config and "settings" in config
     with contextlib.suppress(CardkgeError):
         return "state" in _read_arrays(Path(folder) / "model.npz")
@@ -2151,9 +2188,30 @@ def load_run(folder):
         partial=state["partial"],
         history=_read_history(folder / "history.csv", state["epoch"]),
         best=best,
-        metrics=_read_json(metrics_path) if metrics_path.exists() else None,
+        metrics=read_json(metrics_path) if metrics_path.exists() else None,
         data=data,
     )
+
+
+def read_outcome(folder):
+    """What a finished run came to, without reading its parameters.
+
+    Returns {"data": `describe_data` of its data, "epoch": the one kept, "valid": {"mrr", "hits@10"} there, or None
+    where nothing was validated, "test": as in metrics.json, "seconds": of training}. Raises CardkgeError as `load_run`
+    does.
+    """
+    folder = Path(folder)
+    _, data = _parse_config(folder / "config.json")
+    history = _read_history(folder / "history.csv", read_json(folder / "config.json")["epoch"])
+    validated = [record for record in history if "valid_hits@10" in record]
+    best = max(validated, key=lambda record: (record["valid_hits@10"], record["valid_mrr"]), default=None)
+    return {
+        "data": data,
+        "epoch": best["epoch"] if best else len(history),
+        "valid": {name: best[f"valid_{name}"] for name in ("mrr", "hits@10")} if best else None,
+        "test": read_json(folder / "metrics.json"),
+        "seconds": sum(record["seconds"] for record in history),
+    }
 
 
 def _settings_dict(run):
@@ -2228,7 +2286,7 @@ def _json_bytes(value):
     return (json.dumps(value, indent=2, ensure_ascii=False, default=float) + "\n").encode()
 
 
-def _read_json(path):
+def read_json(path):
     """The JSON object in a file, or a CardkgeError."""
     try:
         value = json.loads(path.read_bytes().decode("utf-8"))
@@ -2259,7 +2317,7 @@ def _check_version(path, version):
 
 def _parse_config(path):
     """Settings and the description of the data in config.json."""
-    config = _read_json(path)
+    config = read_json(path)
     _check_version(path, config.get("format_version"))
     parts = [config.get("settings"), config.get("data")]
     kinds = typing.get_type_hints(Settings)

@@ -5,17 +5,25 @@ NumPy nor Numba. What the program finds wrong is one line on stderr and exit cod
 """
 
 import contextlib
+import csv
 import difflib
+import io
+import itertools
 import json
 import math
 import os
+import re
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
+import threading
 import time
 import warnings
+import zlib
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import click
@@ -103,6 +111,12 @@ AT_LEAST_0, AT_LEAST_1 = click.IntRange(min=0), click.IntRange(1, 10**9)
 FILE, FOLDER = click.Path(dir_okay=False), click.Path(path_type=Path)
 SPLITS = ("train", "valid", "test")
 
+
+def was_given(context, name):
+    """Whether the option stands on the command line."""
+    return context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
+
+
 columns_option = option(
     "--columns", choice("hrt", "htr", "rht", "rth", "thr", "trh"), "hrt", "Order of the fields in a line."
 )
@@ -128,12 +142,12 @@ def warn(message):
     click.echo(f"warning: {message}", err=True)
 
 
-def table(rows, headers, align="l"):
-    """Print a table of text; `align` has an l or r per column, r for those after its end."""
+def table(rows, headers, align="l", style="simple"):
+    """Print a table of text; `align` has an l or r per column, r for those after its end; style as in tabulate."""
     from tabulate import tabulate
 
     sides = [{"l": "left", "r": "right"}[side] for side in align.ljust(len(headers), "r")]
-    click.echo(tabulate(rows, headers, disable_numparse=True, colalign=sides if rows else None))
+    click.echo(tabulate(rows, headers, style, disable_numparse=True, colalign=sides if rows else None))
 
 
 def interval(lower, upper):
@@ -306,25 +320,16 @@ def train(ctx, out, resume, force, threads, **options):
     Ctrl-C saves the state and says how to go on. The same seed and settings give the same
     parameters, bit by bit, whatever the threads and however often the run was resumed.
     """
-    given = {name for name in ctx.params if ctx.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE}
+    given = {name for name in ctx.params if was_given(ctx, name)}
     if resume and (force or out is None):
         raise click.UsageError("--resume needs --out RUN, and excludes --force.")
     if {"batches", "batch_size"} <= given:
         raise click.UsageError("--batches and --batch-size exclude each other.")
     if resume:
-        run = library().load_run(out)
-        update_settings(run, {name: options[name] for name in given & options.keys()})
-        dataset = run_data(run)
-        if library().describe_data(dataset) != run.data:
-            raise library().CardkgeError(
-                f"{dataset.folder}: the data has changed since {out} was trained on it; "
-                "give the old data with --data, or train anew"
-            )
-        if run.epoch >= run.settings.epochs:
-            click.echo(f"{out} has finished its {run.epoch} epochs; --epochs may be raised")
-        fit(run, dataset, out, threads)
+        with sole_use(out):
+            resume_run(out, {name: options[name] for name in given & options.keys()}, threads)
         return
-    with new_folder(out, force) as folder:
+    with new_folder(out, force) as folder, sole_use(folder):
         settings = library().Settings(**options)
         try:
             settings.check()
@@ -334,6 +339,20 @@ def train(ctx, out, resume, force, threads, **options):
         run = library().new_run(settings, dataset)
         run.data = library().describe_data(dataset)
         fit(run, dataset, folder, threads)
+
+
+def resume_run(folder, given, threads):
+    run = library().load_run(folder)
+    update_settings(run, given)
+    dataset = run_data(run)
+    if library().describe_data(dataset) != run.data:
+        raise library().CardkgeError(
+            f"{dataset.folder}: the data has changed since {folder} was trained on it; "
+            "give the old data with --data, or train anew"
+        )
+    if run.epoch >= run.settings.epochs:
+        click.echo(f"{folder} has finished its {run.epoch} epochs; --epochs may be raised")
+    fit(run, dataset, folder, threads)
 
 
 def update_settings(run, given):
@@ -399,6 +418,32 @@ def numbered_folder(parent, made):
             made.insert(0, folder)
             return folder
         following += 1
+
+
+@contextlib.contextmanager
+def sole_use(folder, wait=False):
+    """Keeps a second process from training into the folder meanwhile: it is told so, or waits. The system ends this
+    with the process, however that ends. No folder: nothing to keep."""
+    try:
+        import fcntl
+    except ImportError:  # a system without these locks
+        fcntl = None
+    if fcntl is None or not os.path.isdir(folder):
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise library().CardkgeError(
+                f"{folder}: another process trains into it; wait for it, or choose another folder with --out"
+            ) from None
+        except OSError:  # a file system without them
+            pass
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -609,6 +654,16 @@ def find(names, name, kind):
     raise library().CardkgeError(f"{kind} {name!r} is unknown to the run; {hint}")
 
 
+def known_answers(dataset, column, entity, relation):
+    """What completes a triple that has the entity in the column (0 head, 2 tail): id -> the split it stands in."""
+    known = {}
+    for split in reversed(SPLITS):
+        triples = getattr(dataset, split)
+        rows = triples[(triples[:, column] == entity) & (triples[:, 1] == relation)]
+        known.update((int(e), split) for e in rows[:, 2 - column])
+    return known
+
+
 @main.command()
 @run_argument
 @option("--head", str, None, "Name of the head: complete (head, relation, ?).")
@@ -631,7 +686,7 @@ def predict(folder, head, relation, tail, top, min_probability, hide_known, data
     run = cardkge.load_run(folder)
     model, bounds, source = run.best_model(), run.bounds, ""
     r = find(run.relations, relation, "relation")
-    given, asked = (0, 2) if tail is None else (2, 0)  # columns of a triple
+    given = 0 if tail is None else 2  # the column of a triple
     entity = find(run.entities, head if tail is None else tail, "entity")
     known = {}
     try:
@@ -639,10 +694,7 @@ def predict(folder, head, relation, tail, top, min_probability, hide_known, data
         if cardkge.describe_data(dataset) != run.data:
             warn(f"{dataset.folder}: these are not the triples that {folder} was trained on")
         dataset = cardkge.align_dataset(dataset, run)
-        for split in reversed(SPLITS):
-            triples = getattr(dataset, split)
-            rows = triples[(triples[:, given] == entity) & (triples[:, 1] == r)]
-            known.update((int(e), split) for e in rows[:, asked])
+        known = known_answers(dataset, given, entity, r)
         if not cardkge.is_bounded(bounds).any():
             bounds, source = cardkge.find_bounds("mined", dataset), " (mined)"
     except cardkge.CardkgeError as error:
@@ -801,6 +853,592 @@ def plot_violations(pyplot, found, path):
     kind = Path(path).suffix[1:].lower()
     library().replace_file(path, lambda file: figure.savefig(file, format=kind))
     pyplot.close(figure)
+
+
+# --- many runs
+
+
+def make_trial(options, where):
+    """The settings of a run of `train` that were given: parameter name -> value, checked and typed as on its command
+    line.
+
+    options: option name without its dashes -> value; `where` begins the message of a usage error.
+    """
+    arguments = []
+    for name, value in options.items():
+        if name in ("out", "resume", "force", "threads", "help"):
+            raise click.UsageError(f"{where}: {name} is no setting that runs may differ in.")
+        if value is not False:
+            arguments += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+    try:
+        context = train.make_context("train", arguments)
+        settings = {name: context.params[name] for name in library().Settings.__dataclass_fields__}
+        library().Settings(**settings).check()
+    except (click.UsageError, library().CardkgeError) as error:
+        text = error.format_message() if isinstance(error, click.UsageError) else f"{error}."
+        raise click.UsageError(f"{where}: {text}") from None
+    always = ("data", "model", "seed")
+    return {name: value for name, value in settings.items() if name in always or was_given(context, name)}
+
+
+def trial_name(trial):
+    """The name of a trial's folder: data, model, and what was given of the other settings, the seed last."""
+
+    def text(value):
+        value = f"{value:.15g}" if isinstance(value, float) else str(value)
+        if re.fullmatch(r"\w[\w.-]*", value):
+            return value
+        path = Path(value).resolve()  # of a path the last part, and what tells it from others
+        return re.sub(r"[^\w.-]", "_", path.name) + f"~{zlib.crc32(os.fsencode(path)):08x}"
+
+    others = [name for name in trial if name not in ("data", "model", "seed")]
+    settings = [f"{library().option_name(name)}={text(trial[name])}" for name in (*others, "seed")]
+    return ",".join([text(trial["data"]), text(trial["model"]), *settings])
+
+
+def trial_task(trial, out, threads, bounds=None):
+    """What `perform` needs, as plain values, for it may run in another process or on another machine that shares the
+    files. With `bounds` the violations of these are taken too."""
+    folder = os.path.join(os.path.abspath(out), trial_name(trial))
+    settings = []
+    for name, value in trial.items():
+        if value is not False:
+            flag = f"--{library().option_name(name)}"
+            settings += [flag] if value is True else [flag, str(value)]
+    return {
+        "folder": folder,
+        "settings": settings,
+        "bounds": bounds,
+        "program": [sys.executable, os.path.abspath(__file__)],
+        "threads": ["--threads", str(threads)],
+        "directory": os.getcwd(),
+        "environment": {name: value for name, value in os.environ.items() if name.startswith("CARDKGE_")},
+    }
+
+
+def commands_of(task):
+    """What is missing of a trial: to train it, or to go on with its training; then to write its violations."""
+    folder, commands = task["folder"], []
+    if not os.path.exists(os.path.join(folder, "metrics.json")):
+        begun = os.path.exists(os.path.join(folder, "model.npz"))
+        commands.append(["train", *(["--resume"] if begun else task["settings"]), "--out", folder])
+    file = os.path.join(folder, "violations.json")
+    if task["bounds"] and not os.path.exists(file):
+        commands.append(["violations", folder, "--bounds", task["bounds"], "--json", file])
+    return commands
+
+
+def perform(task, run):
+    """Do what is missing of a trial, in processes started by `run` (as subprocess.run is called). Returns the line of
+    an error, or None."""
+    with sole_use(task["folder"], wait=True):  # a process whose worker died may still be at it
+        pass
+    for command in commands_of(task):
+        ended = run(
+            [*task["program"], *command, *task["threads"]], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, cwd=task["directory"], env={**os.environ, **task["environment"]},
+        )  # fmt: skip
+        if ended.returncode:
+            lines = [line for line in ended.stderr.decode("utf-8", "replace").split("\n") if line.strip()]
+            return lines[-1] if lines else f"exit code {ended.returncode}"
+    return None
+
+
+class Processes:
+    """Processes that can be stopped together; `run` is called as subprocess.run, by several threads."""
+
+    def __init__(self):
+        self.running, self.stopped, self.lock = set(), False, threading.Lock()
+
+    def run(self, command, **options):
+        with self.lock:
+            if self.stopped:
+                return subprocess.CompletedProcess(command, 1, b"", b"stopped")
+            process = subprocess.Popen(command, **options)
+            self.running.add(process)
+        errors = process.communicate()[1]
+        with self.lock:
+            self.running.discard(process)
+        return subprocess.CompletedProcess(command, process.returncode, b"", errors)
+
+    def stop(self):
+        with self.lock:
+            self.stopped = True
+            for process in self.running:
+                process.terminate()
+
+
+def carry_out(tasks, jobs, cluster=None):
+    """Perform the tasks side by side, here or on a Dask cluster, and say of each when it is done. Returns the errors of
+    those that failed: folder -> line."""
+    began, failed, done = time.monotonic(), {}, 0
+
+    def report(task, error):
+        nonlocal done
+        done += 1
+        if error:
+            failed[task["folder"]] = error.removeprefix("error: ")
+        outcome = f"failed: {failed[task['folder']]}" if error else "done"
+        minutes, seconds = divmod(int(time.monotonic() - began), 60)
+        say(f"[{done}/{len(tasks)}] {minutes}:{seconds:02d}  {os.path.basename(task['folder'])}: {outcome}")
+
+    if cluster:
+        carry_out_on_cluster(tasks, cluster, report)
+        return failed
+    processes = Processes()
+    with ThreadPoolExecutor(jobs) as pool, held_signals() as caught:
+        pending = {pool.submit(perform, task, processes.run): task for task in tasks}
+        while pending:
+            for each in wait(pending, timeout=0.2, return_when=FIRST_COMPLETED).done:
+                task = pending.pop(each)
+                if not caught:
+                    report(task, each.result())
+            if caught and not processes.stopped:
+                processes.stop()
+    if caught:
+        click.echo("stopped; the same command goes on from here", err=True)
+        sys.exit(128 + caught[0])
+    return failed
+
+
+def carry_out_on_cluster(tasks, address, report):
+    """`carry_out` on the workers of a Dask scheduler, by joblib. A trial whose worker dies is given to another."""
+    cardkge = library()
+    try:
+        import joblib
+        from distributed import Client
+    except ImportError as error:
+        raise cardkge.CardkgeError(
+            f"--cluster needs {error.name}, which is not installed: pip install -e '.[cluster]'"
+        ) from error
+    try:
+        client = Client(address, timeout=10)
+    except (OSError, ValueError) as error:
+        raise cardkge.CardkgeError(
+            f"{address}: no Dask scheduler answers there; start one with `dask scheduler`"
+        ) from error
+
+    def one(number, task):
+        return number, perform(task, subprocess.run)
+
+    with client, joblib.parallel_config("dask"):
+        parallel = joblib.Parallel(n_jobs=-1, batch_size=1, return_as="generator_unordered")
+        for number, error in parallel(joblib.delayed(one)(*each) for each in enumerate(tasks)):
+            report(tasks[number], error)
+
+
+jobs_option = option("--jobs", AT_LEAST_1, 1, "Runs side by side, each in a process of its own.")
+trial_threads_option = option("--threads", AT_LEAST_1, None, "Threads of each run.  [default: cores / jobs]")
+
+
+def run_trials(trials, out, jobs, threads, cluster=None, bounds=None):
+    """Run what is missing of the trials under `out`. Returns their outcomes, None for one that failed, and the errors:
+    name of the trial -> line.
+
+    An outcome is `read_outcome`, with "violations" as violations.json has them where `bounds` gives the bounds.
+    """
+    cardkge = library()
+    datasets = {}
+    for trial in trials:
+        where = trial["data"], trial.get("columns", "hrt")
+        if where not in datasets:
+            datasets[where] = cardkge.describe_data(open_data(*where))
+    threads = threads or max(1, cardkge.count_cores() // (1 if cluster else jobs))
+    tasks = {trial_name(trial): trial_task(trial, out, threads, bounds and bounds(trial)) for trial in trials}
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cardkge.CardkgeError(f"{out}: cannot be made ({error.strerror}); choose another with --out") from error
+    missing = [task for task in tasks.values() if commands_of(task)]
+    if len(missing) < len(tasks):
+        click.echo(f"{len(tasks) - len(missing)} of {len(tasks)} runs are in {out} already")
+    failed = carry_out(missing, jobs, cluster) if missing else {}
+    outcomes = []
+    for trial in trials:
+        folder = Path(tasks[trial_name(trial)]["folder"])
+        if trial_name(trial) in failed:
+            outcomes.append(None)
+            continue
+        outcome = cardkge.read_outcome(folder)
+        if outcome["data"] != datasets[trial["data"], trial.get("columns", "hrt")]:
+            raise cardkge.CardkgeError(f"{folder}: trained on other data than {trial['data']} is now; remove it")
+        if bounds:
+            (outcome["violations"],) = cardkge.read_json(folder / "violations.json").values()
+        outcomes.append(outcome)
+    return outcomes, failed
+
+
+def read_grid(path, grid):
+    """The fixed options and the grid, each name -> value or values, of a TOML file and of NAME=V,V,... given."""
+    fixed, axes = {}, {}
+    if path:
+        fixed = read_toml(path)
+        axes = fixed.pop("grid", {})
+        for name, values in axes.items() if isinstance(axes, dict) else [("grid", axes)]:
+            if not isinstance(values, list) or not values:
+                raise library().CardkgeError(f"{path}: {name} must be a list of values, in a table [grid]")
+        for name, value in fixed.items():
+            if isinstance(value, (list, dict)):
+                raise library().CardkgeError(f"{path}: {name} has several values; put it into the table [grid]")
+    for text in grid:
+        name, equals, values = text.partition("=")
+        if not (name and equals and all(values.split(","))):
+            raise click.UsageError(f"--grid {text}: expected NAME=VALUE,VALUE,...")
+        if name in axes:
+            raise click.UsageError(f"--grid {text}: {name} is in the grid twice.")
+        axes[name] = values.split(",")
+    if not axes:
+        raise click.UsageError("Nothing to try: give --grid NAME=V,V,... or --file with a table [grid].")
+    return fixed, axes
+
+
+def read_toml(path):
+    try:
+        import tomllib
+    except ImportError:  # Python 3.10
+        try:
+            import tomli as tomllib
+        except ImportError as error:
+            raise library().CardkgeError(
+                f"{path}: TOML needs Python 3.11, or `pip install tomli`; --grid needs neither"
+            ) from error
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except (OSError, ValueError) as error:
+        raise library().CardkgeError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+
+
+@main.command()
+@data_options
+@training_options
+@click.option("--grid", metavar="NAME=V,V,...", multiple=True, help="An option of train and its values; repeatable.")
+@option("--file grid_file", FILE, None, "TOML: options of train for all runs, and a table [grid] of lists of values.")
+@option("--out", FOLDER, Path("tune"), "Folder of the runs, and of trials.csv.")
+@jobs_option
+@trial_threads_option
+@option("--cluster", str, None, "Address of a Dask scheduler whose workers do the runs (extra: cluster).")
+@click.pass_context
+def tune(ctx, grid, grid_file, out, jobs, threads, cluster, **options):
+    """Try every combination of a grid; choose by filtered hits@10 on the valid split.
+
+    Takes the options of train, for all runs alike. What is finished in the folder --out is not done again, what was
+    interrupted goes on. The choice never looks at the test split; how the chosen run does there is shown last.
+
+    Example: python cli.py tune --model complex --bounds mined --grid lambda=0,0.001,0.01 --grid objects=10,100
+    """
+    fixed, axes = read_grid(grid_file, grid)
+    spelled = {parameter.name: parameter.opts[0].removeprefix("--") for parameter in train.params}
+    fixed |= {spelled[name]: value for name, value in options.items() if was_given(ctx, name)}
+    for name in fixed.keys() & axes.keys():
+        raise click.UsageError(f"{name} is in the grid and fixed too; leave one of them out.")
+    combinations = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    trials = []
+    for combination in combinations:
+        where = ", ".join(f"{name}={value}" for name, value in combination.items())
+        trial = make_trial(fixed | combination, where)
+        if not trial.get("validate_every"):  # then once, at the end
+            trial = make_trial(fixed | combination | {"validate-every": trial.get("epochs", options["epochs"])}, where)
+        if not trial["validate_every"] or trial.get("epochs") == 0:
+            raise click.UsageError(f"{where}: without an epoch there is nothing to choose; give --epochs 1 or more.")
+        trials.append(trial)
+    outcomes, failed = run_trials(trials, out, jobs, threads, cluster)
+
+    rows = []
+    for combination, trial, outcome in zip(combinations, trials, outcomes, strict=True):
+        row = {**combination, "hits@10": "", "mrr": "", "epoch": "", "seconds": "", "run": trial_name(trial)}
+        if outcome and outcome["valid"]:
+            row |= {name: f"{outcome['valid'][name]:.6f}" for name in ("hits@10", "mrr")}
+            row |= {"epoch": outcome["epoch"], "seconds": f"{outcome['seconds']:.1f}"}
+        rows.append(row | {"failure": failed.get(trial_name(trial), "")})
+    rows.sort(key=lambda row: (row["hits@10"], row["mrr"]), reverse=True)  # of equals, the first in the grid leads
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    library().replace_file(out / "trials.csv", lambda file: file.write(text.getvalue().encode()))
+    lines = []
+    for row in rows:
+        percent = [f"{100 * float(row[name]):.2f}" if row[name] else "failed" for name in ("hits@10", "mrr")]
+        lines.append([*(str(row[name]) for name in axes), *percent, str(row["epoch"]), row["seconds"]])
+    table(lines, [*axes, "valid hits@10 %", "MRR %", "epoch", "seconds"], "l" * len(axes))
+    best = rows[0]
+    if not best["hits@10"]:
+        raise library().CardkgeError(f"all {len(rows)} runs failed; {best['run']}: {best['failure']}")
+    chosen = outcomes[[trial_name(trial) for trial in trials].index(best["run"])]
+    click.echo(f"\nchosen: {out / best['run']}")
+    show_metrics({(setting,): sides["both"] for setting, sides in chosen["test"].items()}, ["test"])
+
+
+# --- the paper's tables and figures
+
+PAPER_TABLES = {  # what each is, and the data sets and models it is about, unless they are given
+    "datasets": ("Table 3: sizes of the data sets", "fb13,wn18,wn18rr,yago3-10", ""),
+    "constraints": ("Table 4: mined bounds", "fb13,wn18,wn18rr,yago3-10", ""),
+    "link-prediction": ("Tables 5 and 6: without and with the regulariser", "wn18rr", "ermlp,distmult,complex"),
+    "sampling": ("Table 7: the ways to draw the objects of a sum", "wn18rr", "complex"),
+    "violations": ("Figure 2: X_hr by relation, without and with the regulariser", "wn18rr", "complex"),
+    "lambda": ("Figure 3: mean X_hr and hits@10 as lambda grows", "wn18rr", "complex"),
+    "poe": ("Tables 1 and 8: the likely parents of Edgar Allan Poe", "fb13", "distmult"),
+}
+MODEL_TITLES = {"ermlp": "ER-MLP", "distmult": "DistMult", "complex": "ComplEx"}
+
+
+class Reproduction:
+    """What `reproduce` was asked for, and a method for each table of PAPER_TABLES that returns headers and rows."""
+
+    def __init__(self, data, models, seeds, quick, out, jobs, threads):
+        facts = library().read_json(Path(__file__).resolve().parent / "data" / "reproduction.json")
+        self.paper, self.recipes, self.people, self.lambdas = (
+            facts[name] for name in ("paper", "recipes", "people", "lambdas")
+        )
+        self.data, self.models, self.seeds, self.quick = data, models, range(seeds), quick
+        self.run_options = {"out": out, "jobs": jobs, "threads": threads}
+
+    def trial(self, data, model, seed, variant="plain", **changes):
+        """A run of the recipe: "plain", or with the regulariser as "bounded" or as one of the samplings says."""
+        recipe = self.recipes.get(data, self.recipes["default"])[model]
+        options = {"data": data, "model": model, **recipe["train"], "seed": seed}
+        if variant != "plain":
+            sampling = {"sampling": variant} if variant in library().SAMPLINGS else {}
+            options |= recipe["regulariser"] | sampling | recipe.get(variant, {}) | changes
+        if self.quick:
+            options |= self.recipes["quick"]
+        return make_trial(options, f"the recipe of {model} for {data}")
+
+    def run(self, trials, violations=False):
+        """The outcomes of a dict of trials, under the same keys."""
+
+        def bounds(trial):
+            return trial.get("bounds", "mined")
+
+        outcomes, failed = run_trials(list(trials.values()), **self.run_options, bounds=bounds if violations else None)
+        for name, error in failed.items():
+            raise library().CardkgeError(f"{len(failed)} of {len(trials)} runs failed; {name}: {error}")
+        return dict(zip(trials, outcomes, strict=True))
+
+    def pairs(self):
+        return [(data, model) for data in self.data for model in self.models]
+
+    def datasets(self):
+        names = ("relations", "entities", *SPLITS)
+        found = {entry["name"]: entry["folder"] for entry in library().dataset_table()}
+        rows = []
+        for name in self.data:
+            paper = self.paper["datasets"].get(name)
+            ours = [f"not on this machine; `data fetch {name}`"]
+            if name not in found or found[name]:
+                dataset = open_data(name, "hrt")
+                ours = [dataset.n_relations, dataset.n_entities, *(len(getattr(dataset, split)) for split in SPLITS)]
+                ours = [f"{size:,}" for size in ours]
+            rows.append([name, "here", *ours])
+            rows.append(["", "paper", *(f"{size:,}" for size in paper or ())])
+        return ["data", "", *names], rows
+
+    def constraints(self):
+        found = {entry["name"]: entry["folder"] for entry in library().dataset_table()}
+        rows = []
+        for name in self.data:
+            paper = {relation: interval(*bound) for relation, bound in self.paper["constraints"].get(name, {}).items()}
+            ours = dict.fromkeys(paper, f"not on this machine; `data fetch {name}`")
+            if name not in found or found[name]:
+                dataset = open_data(name, "hrt")
+                bounds = library().find_bounds("mined", dataset).tolist()
+                ours = {relation: interval(*bound) for relation, bound in zip(dataset.relations, bounds, strict=True)}
+            for relation in paper or ours:
+                rows.append([name, relation, ours.get(relation, "no such relation"), paper.get(relation, "-")])
+        return ["data", "relation", "here", "paper"], rows
+
+    def metric_rows(self, start, found, paper, minus=None, paper_minus=None):
+        """A row of our metrics, then the paper's; of the differences, if `minus` has the outcomes to subtract."""
+
+        def test(outcomes, name):
+            return outcomes and [outcome["test"]["filtered"]["both"][name] for outcome in outcomes]
+
+        signed = minus is not None
+        ours = [percent(library().estimate(test(found, name), test(minus, name)), signed) for name in METRICS]
+        rows = [[*start, "here", *ours, str(len(found))]]
+        if paper and (paper_minus or not signed):
+            theirs = [paper[name] - paper_minus[name] if signed else paper[name] for name in METRICS]
+            rows.append([*("" for _ in start), "paper", *(f"{x:+.2f}" if signed else f"{x:.2f}" for x in theirs), ""])
+        return rows
+
+    def comparison(self, variants, titles, paper_of):
+        """Rows of the variants after the first, each with its difference to the first, for each data set and model."""
+        trials = {
+            (data, model, variant, seed): self.trial(data, model, seed, variant)
+            for data, model in self.pairs()
+            for variant in variants
+            for seed in self.seeds
+        }
+        outcomes, rows = self.run(trials), []
+        for data, model in self.pairs():
+            start, papers = [data, MODEL_TITLES[model]], {v: paper_of(data, model, v) for v in variants}
+            found = {v: [outcomes[data, model, v, seed] for seed in self.seeds] for v in variants}
+            first = variants[0]
+            for variant in variants:
+                rows += self.metric_rows([*start, titles[variant]], found[variant], papers[variant])
+                start = ["", ""]
+            for variant in variants[1:]:
+                title = f"{titles[variant]} - {titles[first]}"
+                rows += self.metric_rows(["", "", title], found[variant], papers[variant], found[first], papers[first])
+        headers = [*(f"{name.upper() if name == 'mrr' else name} %" for name in METRICS), "seeds"]
+        return ["data", "model", "", "", *headers], rows
+
+    def link_prediction(self):
+        def paper_of(data, model, variant):
+            return self.paper["link-prediction"].get(data, {}).get(model, {}).get(variant)
+
+        return self.comparison(("plain", "bounded"), {"plain": "plain", "bounded": "bounded"}, paper_of)
+
+    def sampling(self):
+        def paper_of(data, model, variant):
+            if variant == "plain":
+                return self.paper["link-prediction"].get(data, {}).get(model, {}).get(variant)
+            return self.paper["sampling"].get(data, {}).get(variant) if model == "complex" else None
+
+        kinds = ("plain", "uniform", "importance", "bernoulli")
+        return self.comparison(kinds, {kind: kind for kind in kinds}, paper_of)
+
+    def violations(self):
+        variants, rows, estimate = ("plain", "bounded"), [], library().estimate
+        trials = {
+            (data, model, variant, seed): self.trial(data, model, seed, variant)
+            for data, model in self.pairs()
+            for variant in variants
+            for seed in self.seeds
+        }
+        outcomes = self.run(trials, violations=True)
+        for data, model in self.pairs():
+            found = {v: [outcomes[data, model, v, seed]["violations"] for seed in self.seeds] for v in variants}
+            start = [data, MODEL_TITLES[model]]
+            for relation, first in found["plain"][0].items():
+                plain, bounded = ([each[relation] for each in found[v]] for v in variants)
+                upper = math.inf if first["upper"] is None else first["upper"]
+                row = [*start, relation, interval(first["lower"], upper), f"{first['subjects']:,}"]
+                row += [percent(estimate([v["outside"] for v in part])) for part in (plain, bounded)]
+                plain, bounded = ([v["mean"] for v in part] for part in (plain, bounded))
+                row += [amount(estimate(plain)), amount(estimate(bounded)), amount(estimate(bounded, plain), True)]
+                rows.append([*row, percent(estimate(bounded, plain, relative=True), True)])
+                start = ["", ""]
+        headers = ["data", "model", "relation", "bound", "heads", "outside %: plain", "bounded"]
+        return [*headers, "mean X: plain", "bounded", "change", "change %"], rows
+
+    def of_lambda(self):
+        """The points of the figure are kept in self.points: (data, model) -> list of dicts."""
+        estimate, rows, self.points = library().estimate, [], {}
+        trials = {}
+        for data, model in self.pairs():
+            for weight in self.lambdas:
+                changes = {"variant": "bounded", "lambda": weight} if weight else {}
+                for seed in self.seeds:
+                    trials[data, model, weight, seed] = self.trial(data, model, seed, **changes)
+        outcomes = self.run(trials, violations=True)
+
+        def average(outcome):  # of the relations' mean X
+            return estimate([part["mean"] for part in outcome["violations"].values()])["mean"]
+
+        for data, model in self.pairs():
+            found = {w: [outcomes[data, model, w, seed] for seed in self.seeds] for w in self.lambdas}
+            hits = {w: [o["test"]["filtered"]["both"]["hits@10"] for o in part] for w, part in found.items()}
+            sums = {w: [average(outcome) for outcome in part] for w, part in found.items()}
+            first, start, points = self.lambdas[0], [data, MODEL_TITLES[model]], []
+            for weight in self.lambdas:
+                x, h = estimate(sums[weight]), estimate(hits[weight])
+                row = [*start, f"{weight:g}", amount(x), percent(h)]
+                if weight != first:
+                    row += [amount(estimate(sums[weight], sums[first]), True)]
+                    row += [percent(estimate(hits[weight], hits[first]), True)]
+                rows.append([*row, *[""] * (7 - len(row)), str(len(self.seeds))])
+                start = ["", ""]
+                point = {"lambda": weight, "x_mean": x["mean"], "x_interval": x["interval"]}
+                points.append(point | {"hits@10": h["mean"], "hits@10_interval": h["interval"]})
+            self.points[data, model] = points
+        headers = ["data", "model", "lambda", "mean X", "hits@10 %", "change of mean X", "of hits@10"]
+        return [*headers, "seeds"], rows
+
+    def poe(self):
+        """The tails that seed 0 finds likely, p > 0.8, and at least five."""
+        cardkge, rows = library(), []
+        trials = {
+            (data, model, variant): self.trial(data, model, 0, variant)
+            for data, model in self.pairs()
+            for variant in ("plain", "bounded")
+        }
+        self.run(trials)
+        for key, trial in trials.items():
+            data, model, variant = key
+            if data not in self.people:
+                raise cardkge.CardkgeError(f"no person of {data} is named in data/reproduction.json")
+            run, dataset = open_run(Path(self.run_options["out"]) / trial_name(trial))
+            head, relation = self.people[data]
+            h, r = find(run.entities, head, "entity"), find(run.relations, relation, "relation")
+            probabilities = cardkge.probability(run.best_model().score_tails([h], [r]))[0]
+            order = (-probabilities).argsort(kind="stable")
+            likely, total = int((probabilities > 0.8).sum()), cardkge.cardinality_sums(run.best_model(), r, [h])[0]
+            known = known_answers(dataset, 0, h, r)
+            theirs = self.paper["poe"] if (data, model) == ("fb13", "distmult") else {}
+            paper = [f"{name} {p:.3f}" for name, p in theirs.get(variant, [])]
+            start = [data, MODEL_TITLES[model], variant]
+            for rank in range(max(5, min(likely, 10))):
+                e = int(order[rank])
+                row = [run.entities[e], known.get(e, "-"), f"{probabilities[e]:.3f}"]
+                rows.append([*start, *row, paper[rank] if rank < len(paper) else ""])
+                start = ["", "", ""]
+            count = f"{theirs[f'{variant}_likely']} with p > 0.8" if theirs else ""
+            rows.append(["", "", "", f"{likely} with p > 0.8; X = {short(total)}", "", "", count])
+        return ["data", "model", "", f"{head}, {relation}, ?", "known", "p", "paper"], rows
+
+
+def percent(value, signed=False):
+    """An estimate in percent, with its interval."""
+    sign = "+" if signed else ""
+    text = f"{100 * value['mean']:{sign}.2f}"
+    return text if value["interval"] is None else f"{text} ± {100 * value['interval']:.2f}"
+
+
+def amount(value, signed=False):
+    """An estimate of a sum, with its interval."""
+    text = ("+" if signed and value["mean"] >= 0 else "") + short(value["mean"])
+    return text if value["interval"] is None else f"{text} ± {short(value['interval'])}"
+
+
+REPRODUCE_HELP = """Make a table or figure of the paper, the paper's values beside ours.
+
+\b
+{}
+
+Runs what is missing in the folder --out, with the recipes in data/reproduction.json. Intervals (±) are 95 % confidence
+intervals over the seeds; differences are paired, run by run with the same seed."""
+
+
+@main.command(help=REPRODUCE_HELP.format("\n".join(f"{n:16} {about[0]}" for n, about in PAPER_TABLES.items())))
+@click.argument("table_name", metavar="TABLE", type=choice(*PAPER_TABLES))
+@option("--data", str, None, "Data sets, separated by commas.  [default: those of the table]")
+@option("--models", str, None, "Models, separated by commas.  [default: those of the table]")
+@option("--seeds", AT_LEAST_1, 3, "Runs of each, with the seeds 0, 1, ...")
+@jobs_option
+@trial_threads_option
+@option("--out", FOLDER, Path("reproduction"), "Folder of the runs.")
+@option("--quick", bool, False, "A small form on families: shows that it works, no results.")
+@option("--markdown", bool, False, "Print the table for a document.")
+@option("--plot", FILE, None, "For lambda: draw the figure there (.png, .pdf, ...); needs matplotlib.")
+def reproduce(table_name, data, models, seeds, jobs, threads, out, quick, markdown, plot):
+    """Make a table or figure of the paper, the paper's values beside ours."""
+    _, its_data, its_models = PAPER_TABLES[table_name]
+    if plot and table_name != "lambda":
+        raise click.UsageError("--plot is for `reproduce lambda`; see also `violations --plot`.")
+    pyplot = import_pyplot(plot) if plot else None
+    chosen = [name for name in (models or its_models).split(",") if name]
+    for name in chosen:
+        if name not in MODEL_TITLES:
+            raise click.UsageError(f"--models: {name!r} is none of {', '.join(MODEL_TITLES)}.")
+    folders = [name for name in (data or ("families" if quick else its_data)).split(",") if name]
+    plan = Reproduction(folders, chosen, seeds, quick, out, jobs, threads)
+    headers, rows = getattr(plan, table_name.replace("-", "_").replace("lambda", "of_lambda"))()
+    table(rows, headers, "l" * len(headers), "github" if markdown else "simple")
+    if plot:
+        pass
 
 
 # --- oracle
