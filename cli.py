@@ -1194,6 +1194,7 @@ class Reproduction:
         )
         self.data, self.models, self.seeds, self.quick = data, models, range(seeds), quick
         self.run_options = {"out": out, "jobs": jobs, "threads": threads}
+        self.seconds = []  # that each run has trained
 
     def trial(self, data, model, seed, variant="plain", **changes):
         """A run of the recipe: "plain", or with the regulariser as "bounded" or as one of the samplings says."""
@@ -1215,6 +1216,7 @@ class Reproduction:
         outcomes, failed = run_trials(list(trials.values()), **self.run_options, bounds=bounds if violations else None)
         for name, error in failed.items():
             raise library().CardkgeError(f"{len(failed)} of {len(trials)} runs failed; {name}: {error}")
+        self.seconds = [outcome["seconds"] for outcome in outcomes]
         return dict(zip(trials, outcomes, strict=True))
 
     def pairs(self):
@@ -1437,6 +1439,8 @@ def reproduce(table_name, data, models, seeds, jobs, threads, out, quick, markdo
     plan = Reproduction(folders, chosen, seeds, quick, out, jobs, threads)
     headers, rows = getattr(plan, table_name.replace("-", "_").replace("lambda", "of_lambda"))()
     table(rows, headers, "l" * len(headers), "github" if markdown else "simple")
+    if plan.seconds:
+        click.echo(f"\n{len(plan.seconds)} runs, which trained for {sum(plan.seconds) / 60:,.1f} minutes")
     if plot:
         pass
 
