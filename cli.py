@@ -965,21 +965,20 @@ def plot_lambda(pyplot, points, path, title):
     with drawing(pyplot, path, 1, 1, (8, 5)) as (figure, axes):
         left, right = axes[0], axes[0].twinx()
         handles = []
-        for axis, name, interval_name, unit, style in (
-            (left, "x_mean", "x_interval", 1, FIRST),
-            (right, "hits@10", "hits@10_interval", 100, SECOND),
+        for axis, name, interval, unit, label, span, style in (
+            (left, "x_mean", "x_interval", 1, "Avg. mean of $X_{hr}$", 100, FIRST),
+            (right, "hits@10", "hits@10_interval", 100, "Hits@10 [%]", math.inf, SECOND),
         ):
-            errors = [point[interval_name] for point in points]
-            errors = [math.nan if error is None else unit * error for error in errors]  # NaN: no bar
             values = [unit * point[name] for point in points]
+            errors = [
+                math.nan if point[interval] is None else unit * point[interval] for point in points
+            ]  # NaN: no bar
             handles.append(axis.errorbar(range(len(points)), values, errors, capsize=5, **style))
-        means, errors = zip(*((point["x_mean"], point["x_interval"] or 0) for point in points), strict=True)
-        ends = [mean + sign * error for mean, error in zip(means, errors, strict=True) for sign in (-1, 1)]
-        # a bar to near or below 0 has no end on a log scale: it runs out of the panel
-        set_scale(left, means, "Avg. mean of $X_{hr}$", ends=[end for end in ends if end > 0.1 * min(means)])
-        if left.get_yscale() == "linear":
-            left.set_ylim(bottom=0)
-        right.set(ylim=(0, 1.1 * max(1, right.dataLim.ymax)), ylabel="Hits@10 [%]")
+            ends = [value + sign * error for value, error in zip(values, errors, strict=True) for sign in (-1, 1)]
+            # on a log scale a bar to near or below 0 runs out of the panel
+            set_scale(axis, values, label, span, [end for end in ends if end > 0.1 * min(values)])
+            if axis.get_yscale() == "linear":
+                axis.set_ylim(bottom=0)
         right.grid(False)  # whose lines would lie between those of the left axis
         left.set_xticks(range(len(points)), [f"{point['lambda']:.15g}" for point in points])
         left.set(xlabel="Regularisation parameter λ", xlim=(-0.3, len(points) - 0.7))
