@@ -905,8 +905,7 @@ def draw_violins(axis, relation, parts):
     # from a span of some 50 on, the quartiles of the lower of two violins could not be told apart on a linear scale
     scale = set_scale(axis, [x for v in parts for x in v["sums"].tolist()] + bounds, "$X_{hr}$", span=50)
     low, top = scale.transform(axis.get_ylim())
-    # the density of the places in the panel, as they are seen; what is equal but for rounding counts as equal
-    seen = [((scale.transform(v["sums"]) - low) / (top - low)).round(6) for v in parts]
+    seen = [(scale.transform(v["sums"]) - low) / (top - low) for v in parts]  # whose density is drawn: places, 0 to 1
     bodies = axis.violinplot(seen, widths=0.85, showextrema=False)["bodies"]
     for place, (body, colour, v) in enumerate(zip(bodies, VIOLINS, parts, strict=False), 1):
         corners = body.get_paths()[0].vertices
@@ -975,10 +974,10 @@ def plot_lambda(pyplot, points, path, title):
             ]  # NaN: no bar
             handles.append(axis.errorbar(range(len(points)), values, errors, capsize=5, **style))
             ends = [value + sign * error for value, error in zip(values, errors, strict=True) for sign in (-1, 1)]
-            # on a log scale a bar to near or below 0 runs out of the panel
-            set_scale(axis, values, label, span, [end for end in ends if end > 0.1 * min(values)])
+            ends = [end for end in ends if end > 0.1 * min(values)]  # a bar to near 0 may run out of a log scale
+            set_scale(axis, values, label, span, ends)
             if axis.get_yscale() == "linear":
-                axis.set_ylim(bottom=0)
+                axis.set_ylim(0, 1.1 * max([*values, *ends]) or 1)
         right.grid(False)  # whose lines would lie between those of the left axis
         left.set_xticks(range(len(points)), [f"{point['lambda']:.15g}" for point in points])
         left.set(xlabel="Regularisation parameter λ", xlim=(-0.3, len(points) - 0.7))

@@ -341,6 +341,8 @@ def test_lambda_without_intervals(figures, pyplot, tmp_path):
     points = [{**point, "x_interval": None, "hits@10_interval": None} for point in POINTS]
     cli.plot_lambda(pyplot, points, tmp_path / "x.png", "WN18RR")
     assert [bars(axis.containers[0]) for axis in figures[0].axes] == [[], []]
+    assert [axis.get_ylim()[0] for axis in figures[0].axes] == [0, 0]
+    assert [axis.get_ylim()[1] > top for axis, top in zip(figures[0].axes, (18.5, 68), strict=True)] == [True, True]
 
 
 # --- all
@@ -366,9 +368,12 @@ def test_a_figure_that_cannot_be_written_is_one_error(runs, tmp_path):
     assert "x.png" in one_error(invoke("history", runs / "bound", "--plot", tmp_path / "gone" / "x.png"))
 
 
-def test_figures_are_closed_and_leave_the_settings_of_matplotlib_alone(runs, tmp_path):
+def test_figures_are_closed_and_know_no_settings_but_their_own(runs, tmp_path):
     matplotlib = pytest.importorskip("matplotlib")
     pyplot = cli.import_pyplot("x.png")
-    before = dict(matplotlib.rcParams)
-    ok("history", runs / "bound", "--plot", tmp_path / "x.png")
-    assert pyplot.get_fignums() == [] and dict(matplotlib.rcParams) == before
+    for name, size in (("a", 7), ("b", 20)):
+        with matplotlib.rc_context({"font.size": size, "axes.grid": False, "lines.markersize": size}):
+            before = dict(matplotlib.rcParams)
+            ok("history", runs / "bound", "--plot", tmp_path / f"{name}.png")
+            assert pyplot.get_fignums() == [] and dict(matplotlib.rcParams) == before
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
