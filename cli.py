@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 import warnings
@@ -759,7 +760,19 @@ def violations(folder, other, bounds, data, json_file, plot, threads):
         write_json(json_file, {name: violations_json(part) for name, part in found.items()})
     show_violations(found)
     if plot:
-        plot_violations(pyplot, found, plot)
+        plot_violations(pyplot, found, plot, run_labels({name: each for name, (each, _) in runs.items()}))
+
+
+def run_labels(runs):
+    """A line for the legend for each folder: its name, and whether the run was trained with the regulariser."""
+    names = [Path(folder).resolve().name for folder in runs]
+    names = names if len(set(names)) == len(names) else list(runs)
+    labels = []
+    for i, (name, run) in enumerate(zip(names, runs.values(), strict=True), 1):
+        weight = run.settings.penalty_weight if library().is_bounded(run.bounds).any() else 0
+        how = f"with the regulariser, λ = {weight:.15g}" if weight else "without the regulariser"
+        labels.append(f"({i}) {shortened(name, 40)}, {how}")
+    return labels
 
 
 def choose_bounds(bounds, runs, dataset):
@@ -810,6 +823,40 @@ def show_violations(found):
         click.echo("no relation is bounded")
 
 
+@main.command()
+@run_argument
+@option("--plot", FILE, None, "Draw the curves there (.png, .pdf, ...); needs matplotlib.")
+def history(folder, plot):
+    """The training curve of RUN: a table of some 20 epochs, or with --plot a figure of all.
+
+    objective, loss and penalty are means over the steps of an epoch; valid MRR and hits@10 are
+    filtered. The first, the last and the best epoch on valid, which is the one kept, are always shown.
+    """
+    pyplot = import_pyplot(plot) if plot else None
+    run = library().load_run(folder)
+    if not run.history:
+        raise library().CardkgeError(f"{folder} has completed no epoch yet: there is no history to show")
+    if plot:
+        plot_history(pyplot, run, plot, Path(folder).resolve().name)
+        return
+    last, best = run.epoch, run.best["epoch"] if run.best else 0
+    every = run.settings.validate_every or 1  # whose epochs are to be among those shown
+    step = next(n for n in range(math.ceil(last / 20), last + every + 1) if n % every == 0 or every % n == 0)
+    columns = dict.fromkeys(("objective", "loss", "penalty"), lambda x: f"{x:,.1f}" if x >= 1000 else f"{x:.4g}")
+    columns |= dict.fromkeys(("valid_mrr", "valid_hits@10") if best else (), lambda share: f"{100 * share:.2f}")
+    columns["seconds"] = "{:.2f}".format
+    rows = []
+    for record in run.history:
+        if record["epoch"] in (1, best, last) or record["epoch"] % step == 0:
+            cells = [show(record[name]) if name in record else "" for name, show in columns.items()]
+            rows.append([str(record["epoch"]), *cells, "best" if record["epoch"] == best else ""])
+    names = {"valid_mrr": "valid MRR %", "valid_hits@10": "valid hits@10 %"}
+    table(rows, ["epoch", *(names.get(name, name) for name in columns), ""], "r" * (len(columns) + 1) + "l")
+
+
+# --- plots
+
+
 def import_pyplot(path):
     """matplotlib.pyplot without a display; an error if it is missing or cannot write the file."""
     try:
@@ -827,32 +874,168 @@ def import_pyplot(path):
     return pyplot
 
 
-def plot_violations(pyplot, found, path):
-    """A panel per relation with a violin of X_hr per run; dashed lines are the bounds."""
-    relations = list(next(iter(found.values())))
-    columns = min(4, max(1, len(relations)))
-    lines = max(1, math.ceil(len(relations) / columns))
-    figure, axes = pyplot.subplots(
-        lines, columns, figsize=(3 * columns, 2.6 * lines), squeeze=False, layout="constrained"
-    )
-    for axis in axes.flat[len(relations) :]:
-        axis.set_visible(False)
-    for axis, relation in zip(axes.flat, relations, strict=False):
-        parts = [part[relation] for part in found.values()]
-        drawn = axis.violinplot([v["sums"] for v in parts], showmedians=True)
-        for body, grey in zip(drawn["bodies"], ("0.75", "0.35"), strict=False):
-            body.set(facecolor=grey, edgecolor="black", alpha=1)
-        for name in ("cbars", "cmins", "cmaxes", "cmedians"):
-            drawn[name].set(color="black", linewidth=1)
-        for bound in (parts[0]["lower"], parts[0]["upper"]):
-            if math.isfinite(bound):
-                axis.axhline(bound, color="black", linestyle="--", linewidth=1)
-        axis.set_title(relation, fontsize="small")
-        axis.set_ylabel("X_hr", fontsize="small")
-        axis.set_xticks(range(1, len(found) + 1), [Path(name).name for name in found])
-    kind = Path(path).suffix[1:].lower()
-    library().replace_file(path, lambda file: figure.savefig(file, format=kind))
-    pyplot.close(figure)
+STYLE = {  # to be read on a projector: no letter below 11 points
+    "font.size": 12, "axes.titlesize": 12, "legend.fontsize": 11, "xtick.labelsize": 11, "ytick.labelsize": 11,
+    "lines.linewidth": 2, "lines.markersize": 7, "axes.grid": True, "grid.color": "0.9", "axes.axisbelow": True,
+    "legend.handlelength": 3,
+    "savefig.dpi": 150, "svg.hashsalt": "cardkge",  # without a salt the names within an SVG are random
+}  # fmt: skip
+FIRST, SECOND, THIRD = (  # dark, light and in between, so that they differ in grey too
+    {"color": "#08519c", "linestyle": "-", "marker": "o"},
+    {"color": "#e6781e", "linestyle": "--", "marker": "s", "markerfacecolor": "white"},
+    {"color": "0.35", "linestyle": ":", "marker": "^"},
+)
+VIOLINS = ("#9ecae1", "#e6781e")  # black lines are seen on both
+PANELS = 48  # of a figure; more cannot be read
+
+
+@contextlib.contextmanager
+def drawing(pyplot, path, lines, columns, size):
+    """A figure and the flat array of its lines * columns panels, saved at `path` when all is drawn."""
+    with pyplot.style.context(["default", STYLE]), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of letters that the font lacks: a box is drawn for each
+        os.environ.setdefault("SOURCE_DATE_EPOCH", "0")  # some formats hold a date: equal runs, equal bytes
+        figure, axes = pyplot.subplots(lines, columns, figsize=size, squeeze=False, layout="constrained")
+        try:
+            yield figure, axes.ravel()
+            kind = Path(path).suffix[1:].lower()
+            library().replace_file(path, lambda file: figure.savefig(file, format=kind))
+        finally:
+            pyplot.close(figure)
+
+
+def shortened(name, width, line=100):
+    """A name in lines of text for matplotlib, where dollars begin a formula; without its middle if it is too long."""
+    text = name if len(name) <= width else f"{name[: width // 2]}…{name[1 + width // 2 - width :]}"
+    return "\n".join(textwrap.wrap(text, line)).replace("$", r"\$")
+
+
+def set_scale(axis, values, label, span=100, ends=()):
+    """The y axis for the values and the ends of their error bars: logarithmic, as its label says, where the largest
+    value is more than `span` times the least. If some are 0 or below 1e-5 of the largest, it is linear from 0 up to
+    the power of ten below the others."""
+    low, top = min(values), max(values)
+    least = min((value for value in values if value > 1e-5 * top), default=top)
+    if top > span * least:
+        label += " (log scale)"
+        piece = {"linthresh": 10 ** math.floor(math.log10(least)), "linscale": 0.6}
+        axis.set_yscale("log") if low >= least else axis.set_yscale("symlog", **piece)
+        axis.yaxis.set_major_formatter("{x:,.10g}")
+    axis.set_ylabel(label)
+    scale = axis.yaxis.get_transform()
+    low, top = scale.transform([min([low, *ends]), max([top, *ends])])
+    axis.set_ylim(scale.inverted().transform([low - 0.06 * (top - low or 1), top + 0.06 * (top - low or 1)]))
+    return scale
+
+
+def plot_violations(pyplot, found, path, labels):
+    """The paper's Figure 2: a panel per relation with a violin of X_hr and its quartiles for each of one or two runs,
+    whose labels the legend shows; dashed lines are the bounds."""
+    parts = list(zip(*(part.items() for part in found.values()), strict=True))  # ((relation, dict), ...) by relation
+    if not parts:
+        raise library().CardkgeError("no relation is bounded: there is nothing to plot")
+    if len(parts) > PANELS:
+        warn(f"{path} shows {PANELS} of {len(parts)} relations, those with the most heads")
+        parts = sorted(parts, key=lambda part: -part[0][1]["subjects"])[:PANELS]
+    columns = math.ceil(math.sqrt(len(parts)))
+    lines = math.ceil(len(parts) / columns)
+    labels = [*labels, "median", "quartiles", "bound"]
+    fits = sum(len(label) + 8 for label in labels) < 37 * columns  # into one line: some 12 letters are an inch
+    size = max(3 * columns, 6), 3.2 * lines + (0.6 if fits else 1.5)
+    with drawing(pyplot, path, lines, columns, size) as (figure, axes):
+        for axis in axes[len(parts) :]:
+            axis.remove()
+        for axis, part in zip(axes, parts, strict=False):
+            handles = draw_violins(axis, part[0][0], [v for _, v in part])
+        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels) if fits else 1)
+
+
+def draw_violins(axis, relation, parts):
+    """One panel; returns what stands in the legend for the runs, a median, the quartiles and a bound."""
+    lower, upper = parts[0]["lower"], parts[0]["upper"]
+    bounds = [bound for bound in (lower, upper) if math.isfinite(bound)]
+    # from a span of some 50 on, the quartiles of the lower of two violins could not be told apart on a linear scale
+    scale = set_scale(axis, [x for v in parts for x in v["sums"].tolist()] + bounds, "$X_{hr}$", span=50)
+    low, top = scale.transform(axis.get_ylim())
+    seen = [(scale.transform(v["sums"]) - low) / (top - low) for v in parts]  # whose density is drawn: places, 0 to 1
+    bodies = axis.violinplot(seen, widths=0.85, showextrema=False)["bodies"]
+    for place, (body, colour, v) in enumerate(zip(bodies, VIOLINS, parts, strict=False), 1):
+        corners = body.get_paths()[0].vertices
+        corners[:, 1] = scale.inverted().transform(low + (top - low) * corners[:, 1])
+        body.set(facecolor=colour, edgecolor="black", alpha=1, linewidth=1)
+        first, median, third = v["quartiles"]
+        thick = axis.hlines(median, place - 0.3, place + 0.3, color="black", linewidth=2.5)
+        thin = axis.hlines([first, third], place - 0.2, place + 0.2, color="black", linewidth=1)
+    for bound in bounds:
+        dashed = axis.axhline(bound, color="black", linestyle="--", linewidth=1.5)
+    bound = f"({lower:g}, {upper:g})".replace("inf", "∞")
+    axis.set_title(shortened(relation, 46, 23) + (" " if len(relation) < 15 else "\n") + bound)
+    axis.set_xticks(range(1, len(parts) + 1), [f"({i})" for i in range(1, len(parts) + 1)])
+    axis.set_xlim(0.4, len(parts) + 0.6)
+    axis.grid(False, axis="x")
+    return [*bodies, thick, thin, dashed]
+
+
+def draw_curve(axis, run, name, label, style, unit=1):
+    """A line over the epochs whose record has this number."""
+    points = [(record["epoch"], unit * record[name]) for record in run.history if name in record]
+    axis.plot(*zip(*points, strict=True), label=label, markevery=max(1, len(points) // 12), **style)
+    return [y for _, y in points]
+
+
+def plot_history(pyplot, run, path, title):
+    """Two panels over the epochs: the objective and its parts; MRR and hits@10 on valid, where there are any."""
+    validated = run.best is not None
+    with drawing(pyplot, path, 1 + validated, 1, (8, 4 + 3 * validated)) as (figure, axes):
+        values = draw_curve(axes[0], run, "objective", "objective", FIRST)
+        if any(record["penalty"] for record in run.history):
+            values += draw_curve(axes[0], run, "loss", "loss", SECOND)
+            values += draw_curve(axes[0], run, "penalty", "penalty", THIRD)
+        set_scale(axes[0], values, "mean per step")
+        if validated:
+            values = draw_curve(axes[1], run, "valid_hits@10", "hits@10", FIRST, 100)
+            values += draw_curve(axes[1], run, "valid_mrr", "MRR", SECOND, 100)
+            axes[1].set(ylabel="on valid, filtered [%]", ylim=(0, 1.1 * max(*values, 1)))
+        for axis in axes:
+            if validated:
+                best = run.best["epoch"]
+                axis.axvline(best, color="black", linestyle="-.", linewidth=1.5, label=f"chosen: epoch {best}")
+            axis.set_xlim(0, run.epoch + 1)
+            axis.xaxis.get_major_locator().set_params(integer=True)
+            axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))  # beside, not over, the curves
+        axes[-1].set_xlabel("epoch")
+        figure.suptitle(shortened(title, 60))
+
+
+def plot_lambda(pyplot, points, path, title):
+    """The paper's Figure 3: the average mean of X_hr (left axis) and hits@10 (right axis) over the weight lambda.
+
+    points: dicts of lambda, x_mean, hits@10 (a fraction), and x_interval and hits@10_interval, the half lengths of the
+    error bars or None; ascending in lambda.
+    """
+    with drawing(pyplot, path, 1, 1, (8, 5)) as (figure, axes):
+        left, right = axes[0], axes[0].twinx()
+        handles = []
+        for axis, name, interval, unit, label, span, style in (
+            (left, "x_mean", "x_interval", 1, "Avg. mean of $X_{hr}$", 100, FIRST),
+            (right, "hits@10", "hits@10_interval", 100, "Hits@10 [%]", math.inf, SECOND),
+        ):
+            values = [unit * point[name] for point in points]
+            errors = [
+                math.nan if point[interval] is None else unit * point[interval] for point in points
+            ]  # NaN: no bar
+            handles.append(axis.errorbar(range(len(points)), values, errors, capsize=5, **style))
+            ends = [value + sign * error for value, error in zip(values, errors, strict=True) for sign in (-1, 1)]
+            ends = [end for end in ends if end > 0.1 * min(values)]  # a bar to near 0 may run out of a log scale
+            set_scale(axis, values, label, span, ends)
+            if axis.get_yscale() == "linear":
+                axis.set_ylim(0, 1.1 * max([*values, *ends]) or 1)
+        right.grid(False)  # whose lines would lie between those of the left axis
+        left.set_xticks(range(len(points)), [f"{point['lambda']:.15g}" for point in points])
+        left.set(xlabel="Regularisation parameter λ", xlim=(-0.3, len(points) - 0.7))
+        figure.suptitle(shortened(title, 60))
+        labels = ["Avg. mean of $X_{hr}$ (left)", "Hits@10 (right)"]
+        figure.legend(handles, labels, loc="outside lower center", ncols=2)
 
 
 # --- many runs
@@ -1428,21 +1611,22 @@ intervals over the seeds; differences are paired, run by run with the same seed.
 def reproduce(table_name, data, models, seeds, jobs, threads, out, quick, markdown, plot):
     """Make a table or figure of the paper, the paper's values beside ours."""
     _, its_data, its_models = PAPER_TABLES[table_name]
-    if plot and table_name != "lambda":
-        raise click.UsageError("--plot is for `reproduce lambda`; see also `violations --plot`.")
-    pyplot = import_pyplot(plot) if plot else None
     chosen = [name for name in (models or its_models).split(",") if name]
     for name in chosen:
         if name not in MODEL_TITLES:
             raise click.UsageError(f"--models: {name!r} is none of {', '.join(MODEL_TITLES)}.")
     folders = [name for name in (data or ("families" if quick else its_data)).split(",") if name]
+    if plot and (table_name != "lambda" or len(folders) * len(chosen) != 1):
+        raise click.UsageError("--plot is for `reproduce lambda` of one data set and one model.")
+    pyplot = import_pyplot(plot) if plot else None
     plan = Reproduction(folders, chosen, seeds, quick, out, jobs, threads)
     headers, rows = getattr(plan, table_name.replace("-", "_").replace("lambda", "of_lambda"))()
     table(rows, headers, "l" * len(headers), "github" if markdown else "simple")
     if plan.seconds:
         click.echo(f"\n{len(plan.seconds)} runs, which trained for {sum(plan.seconds) / 60:,.1f} minutes")
     if plot:
-        pass
+        (((data, model), points),) = plan.points.items()
+        plot_lambda(pyplot, points, plot, f"{data}, {MODEL_TITLES[model]}")
 
 
 # --- oracle
