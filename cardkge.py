@@ -2307,7 +2307,8 @@ def _split_names(path, arrays, kind, count):
 
 def _json_bytes(value):
     # floats are written by repr, which every reader of IEEE doubles turns back into the same bits
-    return (json.dumps(value, indent=2, ensure_ascii=False, default=float) + "\n").encode()
+    # half letters, of a path that is not UTF-8, become escapes, which JSON has too
+    return (json.dumps(value, indent=2, ensure_ascii=False, default=float) + "\n").encode(errors="backslashreplace")
 
 
 def read_json(path):

@@ -161,7 +161,7 @@ def short(value):
 
 def write_json(path, value):
     text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    library().replace_file(path, lambda file: file.write(text.encode()))
+    library().replace_file(path, lambda file: file.write(text.encode(errors="backslashreplace")))
 
 
 def open_data(name, columns, **options):
@@ -1231,7 +1231,9 @@ def tune(ctx, grid, grid_file, out, jobs, threads, cluster, **options):
     writer = csv.DictWriter(text, [*axes, "hits@10", "mrr", "epoch", "seconds", "run", "failure"], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    library().replace_file(out / "trials.csv", lambda file: file.write(text.getvalue().encode()))
+    library().replace_file(
+        out / "trials.csv", lambda file: file.write(text.getvalue().encode(errors="backslashreplace"))
+    )
     table(lines, [*axes, "valid hits@10 %", "MRR %", "epoch", "seconds"], "l" * len(axes))
     best = ranked[0]
     if not outcomes[best]:

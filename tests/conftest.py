@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-# as the command line does, before NumPy is imported: on a busy machine BLAS threads waiting for each other cost far more
+# as the command line does, before NumPy is imported: on a busy machine BLAS threads wait for each other
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import hypothesis

@@ -127,9 +127,13 @@ def test_an_outcome_is_that_of_the_run(finished, settings):
         assert found["epoch"] == run.epoch and found["valid"] is None
 
 
-def test_an_outcome_of_equal_validations_is_the_first(finished):
-    folder = finished(epochs=6, validate_every=1, l2=1e3, learning_rate=1e-30)  # nothing moves
-    assert cardkge.read_outcome(folder)["epoch"] == cardkge.load_run(folder).best["epoch"] == 1
+def test_an_outcome_has_the_best_hits_then_mrr_then_the_first(finished):
+    folder = finished(epochs=5)
+    rows = [(0.5, 0.2), (0.5, 0.3), (0.4, 0.9), (0.5, 0.3), (0.5, 0.1)]
+    lines = [f"{epoch},1.5,{hits},{mrr}\n" for epoch, (hits, mrr) in enumerate(rows, 1)]
+    (folder / "history.csv").write_text("epoch,seconds,valid_hits@10,valid_mrr\n" + "".join(lines))
+    found = cardkge.read_outcome(folder)
+    assert (found["epoch"], found["valid"], found["seconds"]) == (2, {"mrr": 0.3, "hits@10": 0.5}, 7.5)
 
 
 def damage_epoch(folder, value):

@@ -434,6 +434,16 @@ def test_odd_names_and_other_working_directories(ring, tmp_path, monkeypatch):
     }
 
 
+def test_a_path_whose_bytes_are_not_utf8(ring, tmp_path):
+    data = shutil.copytree(ring, tmp_path / os.fsdecode(b"b\xff"))
+    options = ("--grid", f"data={data}", "--dim", 4, "--epochs", 1, "--threads", 1, "--out", tmp_path / "out")
+    assert "[1/1]" in ok("tune", *options).stdout
+    assert "1 of 1 runs are in" in ok("tune", *options).stdout
+    (row,) = read_trials(tmp_path / "out")
+    assert row["data"] == f"{tmp_path}/b\\udcff" and row["hits@10"]
+    assert cardkge.load_run(tmp_path / "out" / row["run"]).settings.data == str(data)
+
+
 def test_data_sets_given_by_name_are_found_by_the_runs(ring, tmp_path, monkeypatch):
     """Where $CARDKGE_DATA has relative folders, too."""
     shutil.copytree(ring, tmp_path / "sets" / "wn18")
