@@ -407,9 +407,10 @@ def make_folder(out, made):
     try:
         out = out or numbered_folder(Path("runs"), made)
         for folder in reversed([out, *out.parents]):
-            with contextlib.suppress(FileExistsError):
-                folder.mkdir()
-                made.insert(0, folder)
+            with contextlib.suppress(FileExistsError):  # another process was quicker
+                if not folder.is_dir():
+                    folder.mkdir()
+                    made.insert(0, folder)
         with tempfile.TemporaryFile(dir=out):
             pass
     except OSError as error:
@@ -1124,9 +1125,8 @@ def trial_outcome(folder, trial, dataset, data, bounds):
     if outcome["data"] != data:
         raise cardkge.CardkgeError(f"{folder}: trained on other data than {trial['data']} is now; remove this folder")
     if (cardkge.read_bounds(folder / "bounds.tsv", dataset.relations) != bounds).any():
-        raise cardkge.CardkgeError(
-            f"{folder}: trained with other bounds than {trial['bounds']} now; remove this folder"
-        )
+        limits = trial.get("bounds", "none")
+        raise cardkge.CardkgeError(f"{folder}: trained with other bounds than {limits} now; remove this folder")
     for name, value in vars(cardkge.Settings(**trial)).items():
         found = getattr(outcome["settings"], name)
         if name not in ("data", "bounds") and found != value and (name, value) != ("dim", None):

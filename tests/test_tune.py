@@ -319,7 +319,7 @@ def test_runs_on_data_or_bounds_that_have_changed_are_errors(small, tmp_path, mo
     assert state(tmp_path / "out") == before
 
 
-def test_a_run_with_other_settings_than_its_name_says_is_an_error(small, tmp_path):
+def test_a_run_with_other_settings_than_its_name_says_is_an_error(small, ring, tmp_path):
     _, run = small
     assert run().exit_code == 0
     folder = next((tmp_path / "out").glob("*,seed=1"))
@@ -327,6 +327,21 @@ def test_a_run_with_other_settings_than_its_name_says_is_an_error(small, tmp_pat
     assert f"{folder}: trained with --epochs 2, not 1; remove this folder" in one_error(run())
     shutil.rmtree(folder)
     assert run().exit_code == 0
+    options = ("--data", ring, "--dim", 4, "--epochs", 1)
+    arguments = ("tune", *options, "--grid", "seed=0", "--threads", 1, "--out", tmp_path / "free")
+    (row,) = ok(*arguments) and read_trials(tmp_path / "free")
+    ok(
+        "train",
+        *options,
+        "--bounds",
+        "mined",
+        "--validate-every",
+        1,
+        "--out",
+        tmp_path / "free" / row["run"],
+        "--force",
+    )
+    assert "trained with other bounds than none now" in one_error(invoke(*arguments))
 
 
 def test_an_interrupted_run_whose_data_changed_fails(small, tmp_path):
