@@ -91,15 +91,20 @@ def test_a_worker_killed_during_the_search_loses_nothing(local, scheduler, tmp_p
         running.callback(command.kill)
         orphan, folder = wait_for(lambda: trained_by(first.pid), process=command)
         running.callback(end, orphan)
-        os.kill(orphan, signal.SIGSTOP if orphan_lives else signal.SIGKILL)
-        first.send_signal(signal.SIGKILL)
+        os.kill(orphan, signal.SIGSTOP)
+        _, other = wait_for(lambda: trained_by(second.pid), process=command)
+        if not orphan_lives:
+            end(orphan)
+        first.kill()
         first.wait()
         if orphan_lives:
-            wait_for(lambda: len(list(out.glob("*/metrics.json"))) == 2, process=command)
-            deadline = time.monotonic() + 2
-            while time.monotonic() < deadline:  # nobody trains into its folder, and it is not given up
+            wait_for((other / "metrics.json").exists, process=command)
+            idle = time.monotonic()
+            while time.monotonic() < idle + 2:  # the second worker has come to the trial that is held, or soon will
+                at_work = children(second.pid).values()
+                assert not any(str(folder) in arguments for arguments in at_work)
                 assert command.poll() is None
-                assert not any(str(folder) in arguments for arguments in children(second.pid).values())
+                idle = time.monotonic() if at_work else idle
                 time.sleep(0.02)
             with cli.sole_use(folder) as alone:
                 assert not alone
