@@ -1180,7 +1180,9 @@ def read_toml(path):
 @data_options
 @training_options
 @click.option("--grid", metavar="NAME=V,V,...", multiple=True, help="An option of train and its values; repeatable.")
-@option("--file grid_file", FILE, None, "TOML: options of train for all runs (--OPTION wins), and a table [grid] of lists.")
+@option(
+    "--file grid_file", FILE, None, "TOML: options of train for all runs (an --option wins); a table [grid] of lists."
+)
 @option("--out", FOLDER, Path("tune"), "Folder of the runs, and of trials.csv.")
 @jobs_option
 @trial_threads_option
