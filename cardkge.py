@@ -1968,23 +1968,38 @@ def evaluate(model, triples, known=None, ties="realistic", batch_size=None, thre
 
 
 def estimate(values, minus=None, relative=False):
-    """Mean of n values (one for each seed) and the half width of its 95 % confidence interval, by Student's t with
+    """Mean of values (n,), one for each seed, and the half width of its 95 % confidence interval, by Student's t with
     n - 1 degrees of freedom: {"mean", "interval"}. The interval of one value is None, for it is unknown.
 
-    With `minus` (n,), of the paired differences values - minus; relative: as shares of minus.
+    With `minus` (n,), of the paired differences values - minus; relative: as shares of minus, not finite where minus
+    is 0. Raises CardkgeError for no values, or for pairs that lack one.
     """
     values = np.asarray(values, np.float64)
     if minus is not None:
         minus = np.asarray(minus, np.float64)
-        values = (values - minus) / (minus if relative else 1)
+        if len(minus) != len(values):
+            raise CardkgeError(f"pairs need as many values on both sides, found {len(values)} and {len(minus)}")
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values = (values - minus) / (minus if relative else 1)
     n = len(values)
-    interval = float(t_quantile(n - 1) * values.std(ddof=1) / math.sqrt(n)) if n > 1 else None
+    if n == 0:
+        raise CardkgeError("an estimate needs a value, found none")
+    with np.errstate(invalid="ignore"):
+        interval = float(t_quantile(n - 1) * values.std(ddof=1) / math.sqrt(n)) if n > 1 else None
     return {"mean": float(values.mean()), "interval": interval}
 
 
 def t_quantile(freedom, confidence=0.95):
     """t such that |T| <= t with that probability, T of Student's distribution with a whole number of degrees of freedom
-    (Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4)."""
+    (Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4).
+
+    Raises CardkgeError unless freedom >= 1 and 0 < confidence < 1.
+    """
+    if freedom < 1 or freedom % 1 or not 0 < confidence < 1:
+        raise CardkgeError(
+            "Student's t needs a whole number of degrees of freedom, at least 1, and a confidence between 0 and 1;"
+            f" found {freedom}, {confidence}"
+        )
     odd = freedom % 2
 
     def within(angle):  # P(|T| <= tan(angle) sqrt(freedom))
@@ -2196,21 +2211,30 @@ def load_run(folder):
 def read_outcome(folder):
     """What a finished run came to, without reading its parameters.
 
-    Returns {"data": `describe_data` of its data, "epoch": the one kept, "valid": {"mrr", "hits@10"} there, or None
-    where nothing was validated, "test": as in metrics.json, "seconds": of training}. Raises CardkgeError as `load_run`
-    does.
+    Returns {"settings": its Settings, "data": `describe_data` of its data, "epoch": the one kept, "valid": {"mrr",
+    "hits@10"} there, or None where nothing was validated, "test": as in metrics.json, "seconds": of training}. Raises
+    CardkgeError as `load_run` does, and where the run is not finished.
     """
     folder = Path(folder)
-    _, data = _parse_config(folder / "config.json")
-    history = _read_history(folder / "history.csv", read_json(folder / "config.json")["epoch"])
-    validated = [record for record in history if "valid_hits@10" in record]
-    best = max(validated, key=lambda record: (record["valid_hits@10"], record["valid_mrr"]), default=None)
+    settings, data = _parse_config(folder / "config.json")
+    test = read_json(folder / "metrics.json")
+    epochs = read_json(folder / "config.json").get("epoch")
+    if type(epochs) is not int:
+        raise CardkgeError(f"{folder / 'config.json'}: 'epoch' is {epochs!r}, expected int; {_REMEDY}")
+    history = _read_history(folder / "history.csv", epochs)
+    try:
+        seconds = sum(record["seconds"] for record in history)
+        validated = [record for record in history if "valid_hits@10" in record]
+        best = max(validated, key=lambda record: (record["valid_hits@10"], record["valid_mrr"]), default=None)
+    except KeyError as error:
+        raise CardkgeError(f"{folder / 'history.csv'}: a line has no {error.args[0]}; {_REMEDY}") from error
     return {
+        "settings": settings,
         "data": data,
         "epoch": best["epoch"] if best else len(history),
         "valid": {name: best[f"valid_{name}"] for name in ("mrr", "hits@10")} if best else None,
-        "test": read_json(folder / "metrics.json"),
-        "seconds": sum(record["seconds"] for record in history),
+        "test": test,
+        "seconds": seconds,
     }
 
 
@@ -2283,7 +2307,8 @@ def _split_names(path, arrays, kind, count):
 
 def _json_bytes(value):
     # floats are written by repr, which every reader of IEEE doubles turns back into the same bits
-    return (json.dumps(value, indent=2, ensure_ascii=False, default=float) + "\n").encode()
+    # half letters, of a path that is not UTF-8, become escapes, which JSON has too
+    return (json.dumps(value, indent=2, ensure_ascii=False, default=float) + "\n").encode(errors="backslashreplace")
 
 
 def read_json(path):

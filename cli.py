@@ -162,7 +162,7 @@ def short(value):
 
 def write_json(path, value):
     text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    library().replace_file(path, lambda file: file.write(text.encode()))
+    library().replace_file(path, lambda file: file.write(text.encode(errors="backslashreplace")))
 
 
 def open_data(name, columns, **options):
@@ -324,22 +324,31 @@ def train(ctx, out, resume, force, threads, **options):
     given = {name for name in ctx.params if was_given(ctx, name)}
     if resume and (force or out is None):
         raise click.UsageError("--resume needs --out RUN, and excludes --force.")
-    if {"batches", "batch_size"} <= given:
-        raise click.UsageError("--batches and --batch-size exclude each other.")
     if resume:
-        with sole_use(out):
+        with sole_use(out) as alone:
+            if not alone:
+                raise in_use(out)
             resume_run(out, {name: options[name] for name in given & options.keys()}, threads)
         return
-    with new_folder(out, force) as folder, sole_use(folder):
-        settings = library().Settings(**options)
-        try:
-            settings.check()
-        except library().CardkgeError as error:
-            raise click.UsageError(f"{error}.") from None
+    with new_folder(out, force) as folder:
+        settings = checked_settings(ctx)
         dataset = open_data(settings.data, settings.columns)
         run = library().new_run(settings, dataset)
         run.data = library().describe_data(dataset)
         fit(run, dataset, folder, threads)
+
+
+def checked_settings(context):
+    """The Settings on a command line of `train`; a usage error for what is out of range or does not go together."""
+    cardkge = library()
+    if was_given(context, "batches") and was_given(context, "batch_size"):
+        raise click.UsageError("--batches and --batch-size exclude each other.")
+    settings = cardkge.Settings(**{name: context.params[name] for name in cardkge.Settings.__dataclass_fields__})
+    try:
+        settings.check()
+    except cardkge.CardkgeError as error:
+        raise click.UsageError(f"{error}.") from None
+    return settings
 
 
 def resume_run(folder, given, threads):
@@ -370,32 +379,39 @@ def update_settings(run, given):
 
 @contextlib.contextmanager
 def new_folder(out, force):
-    """A folder for a new run, known to be writable; folders made here and left empty vanish."""
-    made = []
+    """A folder for a new run, writable and for sole use; folders made here and left empty vanish."""
+    cardkge, made = library(), []
     try:
-        yield claim_folder(out, force, made)
+        out = make_folder(out, made)
+        with sole_use(out) as alone:
+            if not alone:
+                made.clear()
+                raise in_use(out)
+            if not cardkge.is_run(out):
+                if any(not entry.name.startswith(cardkge.STAGE) for entry in out.iterdir()):
+                    raise cardkge.CardkgeError(f"{out} is not empty and holds no run; choose another folder with --out")
+            elif not force:
+                raise cardkge.CardkgeError(f"{out} already holds a run; --resume goes on with it, --force replaces it")
+            yield out
     finally:
         with contextlib.suppress(OSError):
             for folder in made:
                 folder.rmdir()
 
 
-def claim_folder(out, force, made):
-    """Check --out or choose a folder, and make it; what was made is entered in `made`."""
+def make_folder(out, made):
+    """Make the folder, None: the next free number under runs/, and what is missing above it; what was made is entered
+    in `made`, the innermost first. An error if no file can be written there."""
     cardkge = library()
-    replaced = out is not None and cardkge.is_run(out)
-    if replaced and not force:
-        raise cardkge.CardkgeError(f"{out} already holds a run; --resume goes on with it, --force replaces it")
     if out and os.path.isfile(out):
         raise cardkge.CardkgeError(f"{out} is a file; choose another folder with --out")
     try:
-        if out is None:
-            out = numbered_folder(Path("runs"), made)
-        elif not out.exists():
-            made += [folder for folder in (out, *out.parents) if not folder.exists()]
-            out.mkdir(parents=True, exist_ok=True)
-        elif not replaced and any(not entry.name.startswith(cardkge.STAGE) for entry in out.iterdir()):
-            raise cardkge.CardkgeError(f"{out} is not empty and holds no run; choose another folder with --out")
+        out = out or numbered_folder(Path("runs"), made)
+        for folder in reversed([out, *out.parents]):
+            with contextlib.suppress(FileExistsError):  # another process was quicker
+                if not folder.is_dir():
+                    folder.mkdir()
+                    made.insert(0, folder)
         with tempfile.TemporaryFile(dir=out):
             pass
     except OSError as error:
@@ -421,30 +437,31 @@ def numbered_folder(parent, made):
         following += 1
 
 
+IN_USE = "another process trains into it"
+
+
+def in_use(folder):
+    return library().CardkgeError(f"{folder}: {IN_USE}; wait for it, or choose another folder with --out")
+
+
 @contextlib.contextmanager
-def sole_use(folder, wait=False):
-    """Keeps a second process from training into the folder meanwhile: it is told so, or waits. The system ends this
-    with the process, however that ends. No folder: nothing to keep."""
-    try:
-        import fcntl
-    except ImportError:  # a system without these locks
-        fcntl = None
-    if fcntl is None or not os.path.isdir(folder):
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
+def sole_use(folder):
+    """Takes the folder for this process, among those of this machine, and says whether it could: not while another has
+    it. The system gives it back when the process ends, however that ends. What cannot be locked, for it is not there
+    or the system has no locks of folders, counts as taken."""
+    with contextlib.ExitStack() as held:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            import fcntl
+
+            descriptor = os.open(folder, os.O_RDONLY)
+            held.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            alone = True
         except BlockingIOError:
-            raise library().CardkgeError(
-                f"{folder}: another process trains into it; wait for it, or choose another folder with --out"
-            ) from None
-        except OSError:  # a file system without them
-            pass
-        yield
-    finally:
-        os.close(descriptor)
+            alone = False
+        except (ImportError, OSError):
+            alone = True
+        yield alone
 
 
 @contextlib.contextmanager
@@ -1047,53 +1064,67 @@ def make_trial(options, where):
 
     options: option name without its dashes -> value; `where` begins the message of a usage error.
     """
+    flags = [parameter.opts[0].removeprefix("--") for parameter in train.params if getattr(parameter, "is_flag", False)]
     arguments = []
-    for name, value in options.items():
-        if name in ("out", "resume", "force", "threads", "help"):
-            raise click.UsageError(f"{where}: {name} is no setting that runs may differ in.")
-        if value is not False:
-            arguments += [f"--{name}"] if value is True else [f"--{name}", str(value)]
     try:
+        for name, value in options.items():
+            if name in ("out", "resume", "force", "threads", "help"):
+                raise click.UsageError(f"{name} is no setting that runs may differ in.")
+            if name not in flags:
+                arguments += [f"--{name}", str(value)]
+            elif click.BOOL(str(value)):
+                arguments.append(f"--{name}")
         context = train.make_context("train", arguments)
-        settings = {name: context.params[name] for name in library().Settings.__dataclass_fields__}
-        library().Settings(**settings).check()
-    except (click.UsageError, library().CardkgeError) as error:
-        text = error.format_message() if isinstance(error, click.UsageError) else f"{error}."
-        raise click.UsageError(f"{where}: {text}") from None
+        settings = vars(checked_settings(context))
+    except click.UsageError as error:
+        raise click.UsageError(f"{where}: {error.format_message()}") from None
     always = ("data", "model", "seed")
     return {name: value for name, value in settings.items() if name in always or was_given(context, name)}
 
 
 def trial_name(trial):
     """The name of a trial's folder: data, model, and what was given of the other settings, the seed last."""
+    words = {"data": [entry["name"] for entry in library().dataset_table()], "bounds": ["none", "mined"]}
 
-    def text(value):
-        value = f"{value:.15g}" if isinstance(value, float) else str(value)
-        if re.fullmatch(r"\w[\w.-]*", value):
-            return value
+    def text(name):
+        value = trial[name]
+        if isinstance(value, float):
+            value += 0.0  # not -0
+            return short if float(short := f"{value:.15g}") == value else repr(value)
+        if value in words.get(name, [value]):
+            return str(value)
         path = Path(value).resolve()  # of a path the last part, and what tells it from others
-        return re.sub(r"[^\w.-]", "_", path.name) + f"~{zlib.crc32(os.fsencode(path)):08x}"
+        return re.sub(r"[^\w.-]", "_", path.name) + f"~{checksum(path)}"
 
     others = [name for name in trial if name not in ("data", "model", "seed")]
-    settings = [f"{library().option_name(name)}={text(trial[name])}" for name in (*others, "seed")]
-    return ",".join([text(trial["data"]), text(trial["model"]), *settings])
+    settings = [f"{library().option_name(name)}={text(name)}" for name in (*others, "seed")]
+    name = ",".join([text("data"), text("model"), *settings])
+    if len(name.encode()) > LONGEST_NAME:
+        name = f"{name.encode()[:LONGEST_NAME].decode(errors='ignore')}~{checksum(name)}"
+    return name
 
 
-def trial_task(trial, out, threads, bounds=None):
+LONGEST_NAME = 240  # bytes of UTF-8, before a checksum; file systems take 255
+
+
+def checksum(text):
+    return f"{zlib.crc32(os.fsencode(text)):08x}"
+
+
+def trial_task(trial, out, bounds=None):
     """What `perform` needs, as plain values, for it may run in another process or on another machine that shares the
     files. With `bounds` the violations of these are taken too."""
-    folder = os.path.join(os.path.abspath(out), trial_name(trial))
     settings = []
     for name, value in trial.items():
         if value is not False:
             flag = f"--{library().option_name(name)}"
             settings += [flag] if value is True else [flag, str(value)]
     return {
-        "folder": folder,
+        "folder": os.path.join(os.path.abspath(out), trial_name(trial)),
+        "data": ["--data", trial["data"]],
         "settings": settings,
         "bounds": bounds,
         "program": [sys.executable, os.path.abspath(__file__)],
-        "threads": ["--threads", str(threads)],
         "directory": os.getcwd(),
         "environment": {name: value for name, value in os.environ.items() if name.startswith("CARDKGE_")},
     }
@@ -1104,26 +1135,37 @@ def commands_of(task):
     folder, commands = task["folder"], []
     if not os.path.exists(os.path.join(folder, "metrics.json")):
         begun = os.path.exists(os.path.join(folder, "model.npz"))
-        commands.append(["train", *(["--resume"] if begun else task["settings"]), "--out", folder])
+        commands.append(["train", *(["--resume", *task["data"]] if begun else task["settings"]), "--out", folder])
     file = os.path.join(folder, "violations.json")
     if task["bounds"] and not os.path.exists(file):
-        commands.append(["violations", folder, "--bounds", task["bounds"], "--json", file])
+        commands.append(["violations", folder, *task["data"], "--bounds", task["bounds"], "--json", file])
     return commands
 
 
-def perform(task, run):
-    """Do what is missing of a trial, in processes started by `run` (as subprocess.run is called). Returns the line of
-    an error, or None."""
-    with sole_use(task["folder"], wait=True):  # a process whose worker died may still be at it
-        pass
-    for command in commands_of(task):
-        ended = run(
-            [*task["program"], *command, *task["threads"]], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, cwd=task["directory"], env={**os.environ, **task["environment"]},
+def perform(task, threads, processes):
+    """Do what is missing of a trial, in processes of their own. Returns the line of an error, or None.
+
+    A process that is at the trial already is waited for: another command's, or one whose worker died.
+    """
+    while commands := commands_of(task):
+        with sole_use(task["folder"]) as alone:
+            pass
+        if not alone:
+            if processes.stopped:
+                return "stopped"
+            time.sleep(0.2)
+            continue
+        ended = processes.run(
+            [*task["program"], *commands[0], "--threads", str(threads)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            cwd=task["directory"], env={**os.environ, **task["environment"]},
         )  # fmt: skip
         if ended.returncode:
-            lines = [line for line in ended.stderr.decode("utf-8", "replace").split("\n") if line.strip()]
-            return lines[-1] if lines else f"exit code {ended.returncode}"
+            lines = ended.stderr.decode("utf-8", "replace").split("\n")
+            lines = [line for line in lines if line.strip() and not line.startswith("warning: ")]
+            error = lines[-1] if lines else f"exit code {ended.returncode}"
+            if IN_USE not in error:  # else it began between the look and the start
+                return error
     return None
 
 
@@ -1151,40 +1193,40 @@ class Processes:
                 process.terminate()
 
 
-def carry_out(tasks, jobs, cluster=None):
+def carry_out(tasks, jobs, threads, cluster=None):
     """Perform the tasks side by side, here or on a Dask cluster, and say of each when it is done. Returns the errors of
-    those that failed: folder -> line."""
+    those that failed: name of the folder -> line."""
     began, failed, done = time.monotonic(), {}, 0
 
     def report(task, error):
         nonlocal done
         done += 1
+        name, outcome = os.path.basename(task["folder"]), "done"
         if error:
-            failed[task["folder"]] = error.removeprefix("error: ")
-        outcome = f"failed: {failed[task['folder']]}" if error else "done"
+            failed[name] = error.removeprefix("error: ")
+            outcome = f"failed: {failed[name]}"
         minutes, seconds = divmod(int(time.monotonic() - began), 60)
-        say(f"[{done}/{len(tasks)}] {minutes}:{seconds:02d}  {os.path.basename(task['folder'])}: {outcome}")
+        say(f"[{done}/{len(tasks)}] {minutes}:{seconds:02d}  {name}: {outcome}")
 
     if cluster:
-        carry_out_on_cluster(tasks, cluster, report)
+        carry_out_on_cluster(tasks, threads, cluster, report)
         return failed
     processes = Processes()
-    with ThreadPoolExecutor(jobs) as pool, held_signals() as caught:
-        pending = {pool.submit(perform, task, processes.run): task for task in tasks}
-        while pending:
-            for each in wait(pending, timeout=0.2, return_when=FIRST_COMPLETED).done:
-                task = pending.pop(each)
-                if not caught:
-                    report(task, each.result())
-            if caught and not processes.stopped:
-                processes.stop()
+    with held_signals() as caught, ThreadPoolExecutor(jobs) as pool:
+        try:
+            pending = {pool.submit(perform, task, threads, processes): task for task in tasks}
+            while pending and not caught:
+                for each in wait(pending, timeout=0.2, return_when=FIRST_COMPLETED).done:
+                    report(pending.pop(each), each.result())
+        finally:
+            processes.stop()
     if caught:
         click.echo("stopped; the same command goes on from here", err=True)
         sys.exit(128 + caught[0])
     return failed
 
 
-def carry_out_on_cluster(tasks, address, report):
+def carry_out_on_cluster(tasks, threads, address, report):
     """`carry_out` on the workers of a Dask scheduler, by joblib. A trial whose worker dies is given to another."""
     cardkge = library()
     try:
@@ -1194,20 +1236,28 @@ def carry_out_on_cluster(tasks, address, report):
         raise cardkge.CardkgeError(
             f"--cluster needs {error.name}, which is not installed: pip install -e '.[cluster]'"
         ) from error
+
+    def one(number, task):
+        return number, perform(task, threads, Processes())
+
     try:
         client = Client(address, timeout=10)
     except (OSError, ValueError) as error:
         raise cardkge.CardkgeError(
             f"{address}: no Dask scheduler answers there; start one with `dask scheduler`"
         ) from error
-
-    def one(number, task):
-        return number, perform(task, subprocess.run)
-
-    with client, joblib.parallel_config("dask"):
-        parallel = joblib.Parallel(n_jobs=-1, batch_size=1, return_as="generator_unordered")
-        for number, error in parallel(joblib.delayed(one)(*each) for each in enumerate(tasks)):
-            report(tasks[number], error)
+    try:
+        with client, joblib.parallel_config("dask"):
+            parallel = joblib.Parallel(n_jobs=-1, batch_size=1, return_as="generator_unordered")
+            for number, error in parallel(joblib.delayed(one)(*each) for each in enumerate(tasks)):
+                report(tasks[number], error)
+    except KeyboardInterrupt:
+        click.echo("stopped; the same command goes on from here, once what runs on the workers has ended", err=True)
+        sys.exit(128 + signal.SIGINT)
+    except Exception as error:  # of Dask or joblib, of many classes
+        raise cardkge.CardkgeError(
+            f"{address}: the cluster failed ({type(error).__name__}: {error}); the same command goes on from here"
+        ) from error
 
 
 jobs_option = option("--jobs", AT_LEAST_1, 1, "Runs side by side, each in a process of its own.")
@@ -1221,34 +1271,51 @@ def run_trials(trials, out, jobs, threads, cluster=None, bounds=None):
     An outcome is `read_outcome`, with "violations" as violations.json has them where `bounds` gives the bounds.
     """
     cardkge = library()
-    datasets = {}
+    tasks, wanted, datasets = {}, {}, {}
     for trial in trials:
-        where = trial["data"], trial.get("columns", "hrt")
+        name, where = trial_name(trial), (trial["data"], trial.get("columns", "hrt"))
         if where not in datasets:
-            datasets[where] = cardkge.describe_data(open_data(*where))
-    threads = threads or max(1, cardkge.count_cores() // (1 if cluster else jobs))
-    tasks = {trial_name(trial): trial_task(trial, out, threads, bounds and bounds(trial)) for trial in trials}
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cardkge.CardkgeError(f"{out}: cannot be made ({error.strerror}); choose another with --out") from error
+            dataset = open_data(*where)
+            datasets[where] = dataset, cardkge.describe_data(dataset)
+        tasks[name] = trial_task(trial, out, bounds and bounds(trial))
+        limits = cardkge.find_bounds(trial.get("bounds", "none"), datasets[where][0])
+        wanted[name] = trial, *datasets[where], limits
+    make_folder(out, [])
+    for name, task in tasks.items():
+        if os.path.exists(os.path.join(task["folder"], "metrics.json")):
+            trial_outcome(task["folder"], *wanted[name])
     missing = [task for task in tasks.values() if commands_of(task)]
     if len(missing) < len(tasks):
         click.echo(f"{len(tasks) - len(missing)} of {len(tasks)} runs are in {out} already")
-    failed = carry_out(missing, jobs, cluster) if missing else {}
-    outcomes = []
-    for trial in trials:
-        folder = Path(tasks[trial_name(trial)]["folder"])
-        if trial_name(trial) in failed:
-            outcomes.append(None)
-            continue
-        outcome = cardkge.read_outcome(folder)
-        if outcome["data"] != datasets[trial["data"], trial.get("columns", "hrt")]:
-            raise cardkge.CardkgeError(f"{folder}: trained on other data than {trial['data']} is now; remove it")
+    failed = {}
+    if missing:
+        jobs = min(jobs, len(missing))
+        threads = threads or max(1, cardkge.count_cores() // (1 if cluster else jobs))
+        failed = carry_out(missing, jobs, threads, cluster)
+    outcomes = {}
+    for name in tasks.keys() - failed.keys():
+        folder = Path(tasks[name]["folder"])
+        outcomes[name] = trial_outcome(folder, *wanted[name])
         if bounds:
-            (outcome["violations"],) = cardkge.read_json(folder / "violations.json").values()
-        outcomes.append(outcome)
-    return outcomes, failed
+            (outcomes[name]["violations"],) = cardkge.read_json(folder / "violations.json").values()
+    return [outcomes.get(trial_name(trial)) for trial in trials], failed
+
+
+def trial_outcome(folder, trial, dataset, data, bounds):
+    """`read_outcome` of a finished trial; an error if it is of other data, bounds or settings than it would be now."""
+    cardkge, folder = library(), Path(folder)
+    outcome = cardkge.read_outcome(folder)
+    if outcome["data"] != data:
+        raise cardkge.CardkgeError(f"{folder}: trained on other data than {trial['data']} is now; remove this folder")
+    if (cardkge.read_bounds(folder / "bounds.tsv", dataset.relations) != bounds).any():
+        limits = trial.get("bounds", "none")
+        raise cardkge.CardkgeError(f"{folder}: trained with other bounds than {limits} now; remove this folder")
+    for name, value in vars(cardkge.Settings(**trial)).items():
+        found = getattr(outcome["settings"], name)
+        if name not in ("data", "bounds") and found != value and (name, value) != ("dim", None):
+            option = "--" + cardkge.option_name(name)
+            raise cardkge.CardkgeError(f"{folder}: trained with {option} {found}, not {value}; remove this folder")
+    return outcome
 
 
 def read_grid(path, grid):
@@ -1296,7 +1363,9 @@ def read_toml(path):
 @data_options
 @training_options
 @click.option("--grid", metavar="NAME=V,V,...", multiple=True, help="An option of train and its values; repeatable.")
-@option("--file grid_file", FILE, None, "TOML: options of train for all runs, and a table [grid] of lists of values.")
+@option(
+    "--file grid_file", FILE, None, "TOML: options of train for all runs (an --option wins); a table [grid] of lists."
+)
 @option("--out", FOLDER, Path("tune"), "Folder of the runs, and of trials.csv.")
 @jobs_option
 @trial_threads_option
@@ -1310,47 +1379,66 @@ def tune(ctx, grid, grid_file, out, jobs, threads, cluster, **options):
 
     Example: python cli.py tune --model complex --bounds mined --grid lambda=0,0.001,0.01 --grid objects=10,100
     """
+    if cluster and was_given(ctx, "jobs"):
+        raise click.UsageError("--jobs is for this machine; on a cluster, each thread of a worker does a run.")
     fixed, axes = read_grid(grid_file, grid)
     spelled = {parameter.name: parameter.opts[0].removeprefix("--") for parameter in train.params}
     fixed |= {spelled[name]: value for name, value in options.items() if was_given(ctx, name)}
     for name in fixed.keys() & axes.keys():
         raise click.UsageError(f"{name} is in the grid and fixed too; leave one of them out.")
     combinations = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-    trials = []
+    trials = {}  # name -> combination, trial
     for combination in combinations:
         where = ", ".join(f"{name}={value}" for name, value in combination.items())
-        trial = make_trial(fixed | combination, where)
-        if not trial.get("validate_every"):  # then once, at the end
-            trial = make_trial(fixed | combination | {"validate-every": trial.get("epochs", options["epochs"])}, where)
-        if not trial["validate_every"] or trial.get("epochs") == 0:
-            raise click.UsageError(f"{where}: without an epoch there is nothing to choose; give --epochs 1 or more.")
-        trials.append(trial)
-    outcomes, failed = run_trials(trials, out, jobs, threads, cluster)
+        trial = validated_trial(fixed | combination, where)
+        name = trial_name(trial)
+        if name in trials:
+            raise click.UsageError(f"{where}: the same run is in the grid twice.")
+        trials[name] = combination, trial
+    outcomes, failed = run_trials([trial for _, trial in trials.values()], out, jobs, threads, cluster)
+    outcomes = dict(zip(trials, outcomes, strict=True))
 
-    rows = []
-    for combination, trial, outcome in zip(combinations, trials, outcomes, strict=True):
-        row = {**combination, "hits@10": "", "mrr": "", "epoch": "", "seconds": "", "run": trial_name(trial)}
-        if outcome and outcome["valid"]:
-            row |= {name: f"{outcome['valid'][name]:.6f}" for name in ("hits@10", "mrr")}
-            row |= {"epoch": outcome["epoch"], "seconds": f"{outcome['seconds']:.1f}"}
-        rows.append(row | {"failure": failed.get(trial_name(trial), "")})
-    rows.sort(key=lambda row: (row["hits@10"], row["mrr"]), reverse=True)  # of equals, the first in the grid leads
+    def merit(name):  # nothing else decides, and of equals the first in the grid leads
+        return (outcomes[name]["valid"]["hits@10"], outcomes[name]["valid"]["mrr"]) if outcomes[name] else (-1, -1)
+
+    rows, lines = [], []
+    ranked = sorted(trials, key=merit, reverse=True)
+    for name in ranked:
+        combination, found = trials[name][0], {"hits@10": "", "mrr": "", "epoch": "", "seconds": ""}
+        shown = ["failed", "", "", ""]
+        if outcome := outcomes[name]:
+            found = outcome["valid"] | {"epoch": outcome["epoch"], "seconds": round(outcome["seconds"], 3)}
+            shown = [f"{100 * found['hits@10']:.2f}", f"{100 * found['mrr']:.2f}"]
+            shown += [str(found["epoch"]), f"{found['seconds']:.1f}"]
+        rows.append({**combination, **found, "run": name, "failure": failed.get(name, "")})
+        lines.append([*map(str, combination.values()), *shown])
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer = csv.DictWriter(text, [*axes, "hits@10", "mrr", "epoch", "seconds", "run", "failure"], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    library().replace_file(out / "trials.csv", lambda file: file.write(text.getvalue().encode()))
-    lines = []
-    for row in rows:
-        percent = [f"{100 * float(row[name]):.2f}" if row[name] else "failed" for name in ("hits@10", "mrr")]
-        lines.append([*(str(row[name]) for name in axes), *percent, str(row["epoch"]), row["seconds"]])
+    library().replace_file(
+        out / "trials.csv", lambda file: file.write(text.getvalue().encode(errors="backslashreplace"))
+    )
     table(lines, [*axes, "valid hits@10 %", "MRR %", "epoch", "seconds"], "l" * len(axes))
-    best = rows[0]
-    if not best["hits@10"]:
-        raise library().CardkgeError(f"all {len(rows)} runs failed; {best['run']}: {best['failure']}")
-    chosen = outcomes[[trial_name(trial) for trial in trials].index(best["run"])]
-    click.echo(f"\nchosen: {out / best['run']}")
-    show_metrics({(setting,): sides["both"] for setting, sides in chosen["test"].items()}, ["test"])
+    best = ranked[0]
+    if not outcomes[best]:
+        raise library().CardkgeError(f"all {len(trials)} runs failed; {best}: {failed[best]}")
+    click.echo(f"\nchosen: {out / best}")
+    show_metrics({(setting,): sides["both"] for setting, sides in outcomes[best]["test"].items()}, ["test"])
+
+
+def validated_trial(options, where):
+    """`make_trial`, with a validation after the last epoch where none is asked for; a usage error if there is none."""
+    trial = make_trial(options, where)
+    epochs = library().Settings(**trial).epochs
+    if not trial.get("validate_every"):
+        trial = make_trial(options | {"validate-every": epochs}, where)
+    if not 0 < trial["validate_every"] <= epochs:
+        raise click.UsageError(
+            f"{where}: no validation in {epochs} epochs, so nothing to choose by; raise --epochs"
+            f" or lower --validate-every ({trial['validate_every']})."
+        )
+    return trial
 
 
 # --- the paper's tables and figures
@@ -1381,20 +1469,24 @@ class Reproduction:
 
     def trial(self, data, model, seed, variant="plain", **changes):
         """A run of the recipe: "plain", or with the regulariser as "bounded" or as one of the samplings says."""
-        recipe = self.recipes.get(data, self.recipes["default"])[model]
+        recipe = self.recipe(data, model)
         options = {"data": data, "model": model, **recipe["train"], "seed": seed}
         if variant != "plain":
             sampling = {"sampling": variant} if variant in library().SAMPLINGS else {}
             options |= recipe["regulariser"] | sampling | recipe.get(variant, {}) | changes
         if self.quick:
+            options.pop("batch-size", None)
             options |= self.recipes["quick"]
         return make_trial(options, f"the recipe of {model} for {data}")
+
+    def recipe(self, data, model):
+        return self.recipes.get(data, self.recipes["default"])[model]
 
     def run(self, trials, violations=False):
         """The outcomes of a dict of trials, under the same keys."""
 
-        def bounds(trial):
-            return trial.get("bounds", "mined")
+        def bounds(trial):  # the same for a run without the regulariser
+            return self.recipe(trial["data"], trial["model"])["regulariser"]["bounds"]
 
         outcomes, failed = run_trials(list(trials.values()), **self.run_options, bounds=bounds if violations else None)
         for name, error in failed.items():
@@ -1405,29 +1497,28 @@ class Reproduction:
     def pairs(self):
         return [(data, model) for data in self.data for model in self.models]
 
+    def found(self, name):
+        """The data set; None for one of the table `data` that is not on this machine."""
+        folders = {entry["name"]: entry["folder"] for entry in library().dataset_table()}
+        return open_data(name, "hrt") if folders.get(name, name) else None
+
     def datasets(self):
-        names = ("relations", "entities", *SPLITS)
-        found = {entry["name"]: entry["folder"] for entry in library().dataset_table()}
-        rows = []
+        names, rows = ("relations", "entities", *SPLITS), []
         for name in self.data:
-            paper = self.paper["datasets"].get(name)
-            ours = [f"not on this machine; `data fetch {name}`"]
-            if name not in found or found[name]:
-                dataset = open_data(name, "hrt")
-                ours = [dataset.n_relations, dataset.n_entities, *(len(getattr(dataset, split)) for split in SPLITS)]
-                ours = [f"{size:,}" for size in ours]
-            rows.append([name, "here", *ours])
-            rows.append(["", "paper", *(f"{size:,}" for size in paper or ())])
+            sizes = [f"not on this machine; `data fetch {name}`", *[""] * 4]
+            if dataset := self.found(name):
+                sizes = [dataset.n_relations, dataset.n_entities, *(len(getattr(dataset, split)) for split in SPLITS)]
+                sizes = [f"{size:,}" for size in sizes]
+            rows.append([name, "here", *sizes])
+            rows.append(["", "paper", *(f"{size:,}" for size in self.paper["datasets"].get(name, []))])
         return ["data", "", *names], rows
 
     def constraints(self):
-        found = {entry["name"]: entry["folder"] for entry in library().dataset_table()}
         rows = []
         for name in self.data:
             paper = {relation: interval(*bound) for relation, bound in self.paper["constraints"].get(name, {}).items()}
             ours = dict.fromkeys(paper, f"not on this machine; `data fetch {name}`")
-            if name not in found or found[name]:
-                dataset = open_data(name, "hrt")
+            if dataset := self.found(name):
                 bounds = library().find_bounds("mined", dataset).tolist()
                 ours = {relation: interval(*bound) for relation, bound in zip(dataset.relations, bounds, strict=True)}
             for relation in paper or ours:
@@ -1545,34 +1636,33 @@ class Reproduction:
     def poe(self):
         """The tails that seed 0 finds likely, p > 0.8, and at least five."""
         cardkge, rows = library(), []
+        for data in self.data:
+            if data not in self.people:
+                raise cardkge.CardkgeError(f"no person of {data} is named in data/reproduction.json")
         trials = {
             (data, model, variant): self.trial(data, model, 0, variant)
             for data, model in self.pairs()
             for variant in ("plain", "bounded")
         }
         self.run(trials)
-        for key, trial in trials.items():
-            data, model, variant = key
-            if data not in self.people:
-                raise cardkge.CardkgeError(f"no person of {data} is named in data/reproduction.json")
-            run, dataset = open_run(Path(self.run_options["out"]) / trial_name(trial))
+        for (data, model, variant), trial in trials.items():
+            run, dataset = open_run(self.run_options["out"] / trial_name(trial), data)
             head, relation = self.people[data]
             h, r = find(run.entities, head, "entity"), find(run.relations, relation, "relation")
             probabilities = cardkge.probability(run.best_model().score_tails([h], [r]))[0]
-            order = (-probabilities).argsort(kind="stable")
             likely, total = int((probabilities > 0.8).sum()), cardkge.cardinality_sums(run.best_model(), r, [h])[0]
             known = known_answers(dataset, 0, h, r)
             theirs = self.paper["poe"] if (data, model) == ("fb13", "distmult") else {}
             paper = [f"{name} {p:.3f}" for name, p in theirs.get(variant, [])]
-            start = [data, MODEL_TITLES[model], variant]
-            for rank in range(max(5, min(likely, 10))):
-                e = int(order[rank])
+            start = [data, MODEL_TITLES[model], variant, f"{head}, {relation}, ?"]
+            order = (-probabilities).argsort(kind="stable").tolist()
+            for rank, e in enumerate(order[: max(5, min(likely, 10))]):
                 row = [run.entities[e], known.get(e, "-"), f"{probabilities[e]:.3f}"]
                 rows.append([*start, *row, paper[rank] if rank < len(paper) else ""])
-                start = ["", "", ""]
+                start = ["", "", "", ""]
             count = f"{theirs[f'{variant}_likely']} with p > 0.8" if theirs else ""
-            rows.append(["", "", "", f"{likely} with p > 0.8; X = {short(total)}", "", "", count])
-        return ["data", "model", "", f"{head}, {relation}, ?", "known", "p", "paper"], rows
+            rows.append([*start, f"{likely} with p > 0.8; X = {short(total)}", "", "", count])
+        return ["data", "model", "", "query", "tail", "known", "p", "paper"], rows
 
 
 def percent(value, signed=False):
@@ -1586,6 +1676,11 @@ def amount(value, signed=False):
     """An estimate of a sum, with its interval."""
     text = ("+" if signed and value["mean"] >= 0 else "") + short(value["mean"])
     return text if value["interval"] is None else f"{text} ± {short(value['interval'])}"
+
+
+def listed(text):
+    """The names in a text, which has commas between them or is the path of a folder; each once."""
+    return [text] if os.path.isdir(text) else list(dict.fromkeys(name for name in text.split(",") if name))
 
 
 REPRODUCE_HELP = """Make a table or figure of the paper, the paper's values beside ours.
@@ -1611,15 +1706,16 @@ intervals over the seeds; differences are paired, run by run with the same seed.
 def reproduce(table_name, data, models, seeds, jobs, threads, out, quick, markdown, plot):
     """Make a table or figure of the paper, the paper's values beside ours."""
     _, its_data, its_models = PAPER_TABLES[table_name]
-    chosen = [name for name in (models or its_models).split(",") if name]
+    chosen = listed(models or its_models)
     for name in chosen:
         if name not in MODEL_TITLES:
             raise click.UsageError(f"--models: {name!r} is none of {', '.join(MODEL_TITLES)}.")
-    folders = [name for name in (data or ("families" if quick else its_data)).split(",") if name]
-    if plot and (table_name != "lambda" or len(folders) * len(chosen) != 1):
+    plan = Reproduction(listed(data or ("families" if quick else its_data)), chosen, seeds, quick, out, jobs, threads)
+    if not plan.data or (its_models and not chosen):
+        raise click.UsageError("--data and --models need a name each.")
+    if plot and (table_name != "lambda" or len(plan.pairs()) != 1):
         raise click.UsageError("--plot is for `reproduce lambda` of one data set and one model.")
     pyplot = import_pyplot(plot) if plot else None
-    plan = Reproduction(folders, chosen, seeds, quick, out, jobs, threads)
     headers, rows = getattr(plan, table_name.replace("-", "_").replace("lambda", "of_lambda"))()
     table(rows, headers, "l" * len(headers), "github" if markdown else "simple")
     if plan.seconds:

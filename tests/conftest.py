@@ -1,7 +1,13 @@
 """Path set-up (``import cardkge`` works from any folder) and the fixtures that tests share."""
 
+import os
+import subprocess
 import sys
+import time
 from pathlib import Path
+
+# as the command line does, before NumPy is imported: on a busy machine BLAS threads wait for each other
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import hypothesis
 import numpy as np
@@ -74,6 +80,12 @@ def invoke(*arguments):
     return CliRunner().invoke(cli.main, [str(a) for a in arguments])
 
 
+def ok(*arguments):
+    result = invoke(*arguments)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result
+
+
 def one_error(result, code=1):
     """The line of an error: one, no traceback, the right exit code."""
     assert isinstance(result.exception, SystemExit), result.exception
@@ -83,5 +95,61 @@ def one_error(result, code=1):
     return lines[0]
 
 
+def usage_error(result):
+    assert result.exit_code == 2
+    assert "Usage:" in result.stderr and "Traceback" not in result.stderr
+    return result.stderr
+
+
+def start(*arguments, **options):
+    """A real process."""
+    command = [sys.executable, ROOT / "cli.py", *arguments]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
+    return subprocess.Popen([str(a) for a in command], **options)
+
+
+def finish(process):
+    output, errors = process.communicate(timeout=300)
+    assert "Traceback" not in (errors or "")
+    return process.returncode, output, errors
+
+
 def snapshot(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def wait_for(condition, seconds=60, process=None):
+    """What the condition gives once it is true. Fails after so many seconds, or if the process ends before."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"waited for {seconds} s"
+        assert process is None or process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    return found
+
+
+def children(pid):
+    """The processes (pid -> arguments) that a process has started and that are not ended, by /proc."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            try:
+                state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+                if int(parent) == pid and state != "Z":
+                    found[int(folder.name)] = os.fsdecode((folder / "cmdline").read_bytes()).split("\0")[:-1]
+            except OSError:  # it has ended meanwhile
+                pass
+    return found
+
+
+def write_ring(folder, n=60, seed=0):
+    """A data set of n entities in a ring, relations r0: next, r1: next but one, r2: the one before; 1 in 10 triples is
+    in valid, 1 in 10 in test."""
+    folder.mkdir(parents=True, exist_ok=True)
+    triples = [(i, r, (i + step) % n) for i in range(n) for r, step in enumerate((1, 2, -1))]
+    triples = np.random.default_rng(seed).permutation(triples)
+    first, second = len(triples) // 10, len(triples) // 5
+    for split, rows in (("valid", triples[:first]), ("test", triples[first:second]), ("train", triples[second:])):
+        lines = "".join(f"e{h}\tr{r}\te{t}\n" for h, r, t in rows)
+        (folder / f"{split}.txt").write_text(lines, encoding="utf-8")
+    return folder

@@ -15,38 +15,13 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
-from conftest import invoke, one_error
+from conftest import finish, invoke, ok, one_error, start, usage_error
 
 import cardkge
 import cli
 
 ROOT = Path(cli.__file__).resolve().parent
 PEOPLE = ("Zoë Ågren", "Šimon", "李白", "a b", "e4", "e5", "e6", "e7", "e8", "e9", "1_000", "1e5")
-
-
-def ok(*arguments):
-    result = invoke(*arguments)
-    assert result.exit_code == 0, (result.output, result.exception)
-    return result
-
-
-def usage_error(result):
-    assert result.exit_code == 2
-    assert "Usage:" in result.stderr and "Traceback" not in result.stderr
-    return result.stderr
-
-
-def start(*arguments, **options):
-    """A real process."""
-    command = [sys.executable, ROOT / "cli.py", *arguments]
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
-    return subprocess.Popen([str(a) for a in command], **options)
-
-
-def finish(process):
-    output, errors = process.communicate(timeout=300)
-    assert "Traceback" not in (errors or "")
-    return process.returncode, output, errors
 
 
 def snapshot(folder):

@@ -1,0 +1,155 @@
+"""`tune --cluster`: a real Dask scheduler, two worker processes, and one of them killed during the search."""
+
+import contextlib
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import children, finish, invoke, ok, one_error, start, wait_for, write_ring
+
+import cli
+
+pytest.importorskip("joblib")
+pytest.importorskip("distributed")
+
+SEEDS, EPOCHS = (0, 1, 2), 1000
+OPTIONS = ("--dim", 4, "--batches", 4, "--epochs", EPOCHS, "--threads", 1)
+
+
+@contextlib.contextmanager
+def dask(role, log, *arguments):
+    """A process of Dask's command line, ended at the end."""
+    command = [sys.executable, "-m", f"distributed.cli.dask_{role}", "--no-dashboard", *map(str, arguments)]
+    with open(log, "w") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file, cwd=Path(log).parent)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def scheduler(tmp_path):
+    """(address, file with it) of a scheduler."""
+    file = tmp_path / "scheduler.json"
+
+    def address():
+        with contextlib.suppress(OSError, ValueError):  # not yet, or half written
+            return json.loads(file.read_text())["address"]
+
+    options = ("--host", "127.0.0.1", "--port", 0, "--scheduler-file", file)
+    with dask("scheduler", tmp_path / "scheduler.log", *options) as process:
+        yield wait_for(address, process=process), file
+
+
+def worker(tmp_path, name, file):
+    options = ("--scheduler-file", file, "--host", "127.0.0.1", "--nthreads", 1, "--no-nanny", "--name", name)
+    return dask("worker", tmp_path / f"{name}.log", *options, "--local-directory", tmp_path / "scratch")
+
+
+def trained_by(pid):
+    """The pid and folder of the trial that the worker is at, begun and not finished."""
+    for child, arguments in children(pid).items():
+        if "--out" in arguments:
+            folder = Path(arguments[arguments.index("--out") + 1])
+            if (folder / "model.npz").exists() and not (folder / "metrics.json").exists():
+                return child, folder
+
+
+def end(pid):
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    """The data set, and model.npz by seed of runs without a cluster."""
+    folder = tmp_path_factory.mktemp("local")
+    ring, models = write_ring(folder / "ring"), {}
+    for seed in SEEDS:
+        ok("train", "--data", ring, *OPTIONS, "--validate-every", EPOCHS, "--seed", seed, "--out", folder / str(seed))
+        models[seed] = (folder / str(seed) / "model.npz").read_bytes()
+    return ring, models
+
+
+@pytest.mark.parametrize("orphan_lives", [True, False])
+def test_a_worker_killed_during_the_search_loses_nothing(local, scheduler, tmp_path, orphan_lives):
+    """Its trial is given to the other worker. That waits for the process that the first has left behind, if there is
+    one (kept from going on for a while, to see it), else it goes on from the checkpoint."""
+    (ring, models), (address, file), out = local, scheduler, tmp_path / "out"
+    with contextlib.ExitStack() as running:
+        first, second = (running.enter_context(worker(tmp_path, name, file)) for name in ("first", "second"))
+        grid = ("--grid", f"seed={','.join(map(str, SEEDS))}")
+        command = start("tune", "--data", ring, *OPTIONS, *grid, "--out", out, "--cluster", address)
+        running.callback(command.kill)
+        orphan, folder = wait_for(lambda: trained_by(first.pid), process=command)
+        running.callback(end, orphan)
+        os.kill(orphan, signal.SIGSTOP)
+        _, other = wait_for(lambda: trained_by(second.pid), process=command)
+        if not orphan_lives:
+            end(orphan)
+        first.kill()
+        first.wait()
+        if orphan_lives:
+            wait_for((other / "metrics.json").exists, process=command)
+            idle = time.monotonic()
+            while time.monotonic() < idle + 2:  # the second worker has come to the trial that is held, or soon will
+                at_work = children(second.pid).values()
+                assert not any(str(folder) in arguments for arguments in at_work)
+                assert command.poll() is None
+                idle = time.monotonic() if at_work else idle
+                time.sleep(0.02)
+            with cli.sole_use(folder) as alone:
+                assert not alone
+            os.kill(orphan, signal.SIGCONT)
+        code, output, errors = finish(command)
+    assert code == 0, errors
+    assert "[3/3]" in output and "failed" not in output
+    assert sorted(line[0] for line in output.splitlines() if line[1:3] == "  ") == ["0", "1", "2"]  # the table
+    with open(out / "trials.csv", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert sorted((row["seed"], row["failure"]) for row in rows) == [("0", ""), ("1", ""), ("2", "")]
+    assert len(list(out.glob("*/model.npz"))) == 3
+    for row in rows:
+        assert (out / row["run"] / "model.npz").read_bytes() == models[int(row["seed"])]
+
+
+def test_a_trial_that_fails_on_a_worker_is_reported(local, scheduler, tmp_path):
+    address, file = scheduler
+    options = ("--data", local[0], "--dim", 4, "--epochs", 1, "--optimizer", "sgd", "--project", "none")
+    with worker(tmp_path, "first", file):
+        command = start(
+            "tune", *options, "--grid", "learning-rate=0.1,1e30", "--out", tmp_path / "out", "--cluster", address
+        )
+        code, output, errors = finish(command)
+    assert (code, errors) == (0, "")
+    assert "[2/2]" in output and "use a smaller learning rate" in output
+    with open(tmp_path / "out" / "trials.csv", newline="") as lines:
+        good, bad = csv.DictReader(lines)
+    assert good["hits@10"] and not good["failure"] and "use a smaller learning rate" in bad["failure"]
+
+
+def test_clusters_that_are_none_are_one_line_each(local, scheduler, tmp_path):
+    """No scheduler at the address (it is asked for some seconds), none that could be, and one without workers."""
+    reasons = dict.fromkeys(("tcp://127.0.0.1:1", "foo://bar", "127.0.0.1:port"), "no Dask scheduler answers there")
+    reasons[scheduler[0]] = "the cluster failed (TimeoutError"
+    options = ("tune", "--data", local[0], "--dim", 4, "--grid", "seed=1", "--out", tmp_path / "out", "--cluster")
+    for address, process in [(address, start(*options, address)) for address in reasons]:
+        code, output, errors = finish(process)
+        assert (code, output) == (1, "") and errors.count("\n") == 1
+        assert errors.startswith(f"error: {address}: {reasons[address]}")
+
+
+@pytest.mark.parametrize("missing", ["joblib", "distributed"])
+def test_the_extra_that_is_missing_is_named(local, tmp_path, monkeypatch, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
+    options = ("--data", local[0], "--dim", 4, "--grid", "seed=1", "--out", tmp_path / "out")
+    line = one_error(invoke("tune", *options, "--cluster", "tcp://127.0.0.1:1"))
+    assert line == f"error: --cluster needs {missing}, which is not installed: pip install -e '.[cluster]'"

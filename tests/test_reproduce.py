@@ -1,0 +1,388 @@
+"""`reproduce`: the paper's values as printed there, ours as the runs have them; runs are shared and resumed."""
+
+import itertools
+import json
+import os
+import re
+import shutil
+import signal
+
+import pytest
+from conftest import ROOT, children, finish, invoke, ok, one_error, start, usage_error, wait_for, write_ring
+
+import cardkge
+import cli
+
+FACTS = json.loads((ROOT / "data" / "reproduction.json").read_text())
+PAPER, SHOWN = FACTS["paper"], ("hits@1", "hits@3", "hits@5", "hits@10", "mrr")
+LAMBDAS = [0, 0.001, 0.1]  # fewer than the figure has, to save time
+QUICK = ("--quick", "--models", "complex", "--seeds", 2, "--threads", 1)
+
+
+# --- the paper
+
+
+def test_the_papers_tables_are_copied_right():
+    """Some values by hand from each table, and the sum of each."""
+    assert PAPER["datasets"] == {
+        "fb13": [13, 81065, 350517, 5000, 5000],
+        "wn18": [18, 40943, 141442, 5000, 5000],
+        "wn18rr": [11, 40943, 86835, 3034, 3134],
+        "yago3-10": [37, 123182, 1079040, 5000, 5000],
+    }
+    assert PAPER["constraints"]["fb13"] == {"place_of_birth": [0, 2], "parents": [0, 2], "gender": [1, 1]}
+    assert PAPER["constraints"]["wn18"] == {"_hyponym": [0, 380], "_has_part": [0, 73], "_hypernym": [0, 4]}
+    assert PAPER["constraints"]["yago3-10"] == {"livesIn": [0, 12], "hasGender": [0, 1], "hasChild": [0, 19]}
+    links = PAPER["link-prediction"]
+    assert list(links["fb13"]["ermlp"]["plain"].values()) == [4.40, 7.55, 9.14, 11.82, 6.94]
+    assert list(links["wn18"]["ermlp"]["bounded"].values()) == [32.01, 51.54, 60.54, 70.85, 45.01]
+    assert list(links["wn18"]["complex"]["bounded"].values()) == [88.66, 93.27, 94.21, 95.21, 91.20]
+    assert list(links["wn18rr"]["distmult"]["plain"].values()) == [38.93, 43.49, 45.93, 49.63, 42.46]
+    assert list(links["yago3-10"]["complex"]["plain"].values()) == [7.12, 15.61, 20.76, 29.11, 14.33]
+    samplings = PAPER["sampling"]
+    assert list(samplings["wn18rr"]["bernoulli"].values()) == [41.54, 46.79, 48.68, 51.42, 45.04]
+    assert list(samplings["yago3-10"]["uniform"].values()) == [8.32, 15.52, 20.92, 29.29, 15.30]
+
+    def total(tables):
+        found = [row for table in tables for row in table.values()]
+        assert all(tuple(row) == SHOWN for row in found)
+        return len(found), round(sum(sum(row.values()) for row in found), 2)
+
+    small = [links[data][model] for data in ("fb13", "wn18", "wn18rr") for model in cli.MODEL_TITLES]
+    assert total(small) == (18, 3832.91)
+    assert total(links["yago3-10"][model] for model in cli.MODEL_TITLES) == (6, 416.45)
+    assert total(samplings.values()) == (12, 2836.59)
+    poe = PAPER["poe"]
+    assert poe["plain"][0] == ["edgar", 0.989] and poe["plain_likely"] == 24 and len(poe["plain"]) == 5
+    assert poe["bounded"] == [["eliza_poe", 0.861], ["maria_poe", 0.854], ["david_poe_jr", 0.815]]
+    assert poe["bounded_likely"] == 3 and round(sum(p for _, p in poe["plain"]), 3) == 4.721
+
+
+# --- ours
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """The folder that all tables share."""
+    return tmp_path_factory.mktemp("reproduction") / "out"
+
+
+@pytest.fixture(autouse=True)
+def fewer_lambdas(monkeypatch):
+    real = cardkge.read_json
+
+    def read_json(path):
+        value = real(path)
+        return value | {"lambdas": LAMBDAS} if path.name == "reproduction.json" else value
+
+    monkeypatch.setattr(cardkge, "read_json", read_json)
+
+
+def reproduce(*arguments):
+    """The rows of the table (--markdown), a dict each but for columns of the same name, which are a list."""
+    text = ok("reproduce", *arguments, "--markdown").stdout
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    assert all(set(cell) <= set(":-") for cell in lines[1]) and len({len(line) for line in lines}) == 1
+    return lines[0], lines[2:]
+
+
+def number(text):
+    return float(text.replace(",", ""))
+
+
+def parsed(cell):
+    """(mean, half width of the interval) of a cell."""
+    mean, _, width = cell.partition(" ± ")
+    return number(mean), number(width) if width else None
+
+
+def expected(first, second):
+    """Of two values, by hand: s / sqrt 2 = |difference| / 2, and t = 12.7062 for one degree of freedom."""
+    return (first + second) / 2, 12.7062 * abs(first - second) / 2
+
+
+def near(value):
+    """As many digits as are shown: two after the point in percent; three of a sum, or those before the point."""
+    return pytest.approx(value, rel=5.1e-3, abs=5.1e-3)
+
+
+def runs_of(out, **wanted):
+    """The folders of the runs with these settings, by seed."""
+    found = {}
+    for path in out.glob("*/config.json"):
+        settings = json.loads(path.read_text())["settings"]
+        if all(settings[name.replace("_", "-")] == value for name, value in wanted.items()):
+            assert settings["seed"] not in found
+            found[settings["seed"]] = path.parent
+    return [found[seed] for seed in sorted(found)]
+
+
+def regulariser(variant="bounded"):
+    """The settings of the recipe's regulariser, or of a way of sampling."""
+    recipe = FACTS["recipes"]["families"]["complex"]
+    sampling = {} if variant == "bounded" else {"sampling": variant}
+    return recipe["regulariser"] | sampling | recipe.get(variant, {}) | FACTS["recipes"]["quick"]
+
+
+def pair(out):
+    """Two runs without and two with the regulariser of the recipe."""
+    found = runs_of(out, bounds="none"), runs_of(out, **regulariser())
+    assert [len(runs) for runs in found] == [2, 2]
+    return found
+
+
+def metrics_of(folder, tmp_path):
+    """Filtered, both sides, in percent, by `evaluate`."""
+    ok("evaluate", folder, "--json", tmp_path / "metrics.json", "--threads", 1)
+    both = json.loads((tmp_path / "metrics.json").read_text())["filtered"]["both"]
+    return [100 * both[name] for name in SHOWN]
+
+
+def violations_of(folder, tmp_path):
+    ok("violations", folder, "--bounds", "mined", "--json", tmp_path / "violations.json", "--threads", 1)
+    (found,) = json.loads((tmp_path / "violations.json").read_text()).values()
+    return found
+
+
+def check_metrics(cells, folders, tmp_path, minus=None):
+    columns = zip(*(metrics_of(folder, tmp_path) for folder in folders), strict=True)
+    if minus:
+        other = zip(*(metrics_of(folder, tmp_path) for folder in minus), strict=True)
+        columns = [[a - b for a, b in zip(x, y, strict=True)] for x, y in zip(columns, other, strict=True)]
+        assert all(cell[0] in "+-" for cell in cells)
+    for cell, values in zip(cells, columns, strict=True):
+        mean, width = expected(*values)
+        assert parsed(cell) == (pytest.approx(mean, abs=5.1e-3), pytest.approx(width, abs=5.1e-3))
+
+
+def test_link_prediction(out, tmp_path):
+    headers, rows = reproduce("link-prediction", *QUICK, "--jobs", 2, "--out", out)
+    assert headers == ["data", "model", "", "", "hits@1 %", "hits@3 %", "hits@5 %", "hits@10 %", "MRR %", "seeds"]
+    assert [row[:4] for row in rows] == [
+        ["families", "ComplEx", "plain", "here"], ["", "", "bounded", "here"], ["", "", "bounded - plain", "here"],
+    ]  # fmt: skip
+    assert [row[-1] for row in rows] == ["2"] * 3
+    plain, bounded = pair(out)
+    assert len(list(out.iterdir())) == 4
+    check_metrics(rows[0][4:9], plain, tmp_path)
+    check_metrics(rows[1][4:9], bounded, tmp_path)
+    check_metrics(rows[2][4:9], bounded, tmp_path, minus=plain)
+
+
+def test_sampling(out, tmp_path):
+    _, rows = reproduce("sampling", *QUICK, "--jobs", 2, "--out", out)
+    kinds = ["plain", "uniform", "importance", "bernoulli"]
+    assert [row[2] for row in rows] == [*kinds, *(f"{kind} - plain" for kind in kinds[1:])]
+    plain = runs_of(out, bounds="none")
+    check_metrics(rows[0][4:9], plain, tmp_path)
+    for i, kind in enumerate(kinds[1:], 1):
+        runs = runs_of(out, **regulariser(kind))
+        check_metrics(rows[i][4:9], runs, tmp_path)
+        check_metrics(rows[i + 3][4:9], runs, tmp_path, minus=plain)
+
+
+def test_violations(out, tmp_path):
+    headers, rows = reproduce("violations", *QUICK, "--jobs", 2, "--out", out)
+    assert headers[2:7] == ["relation", "bound", "heads", "outside %: plain", "bounded"]
+    assert headers[7:] == ["mean X: plain", "bounded", "change", "change %"]
+    plain, bounded = ([violations_of(folder, tmp_path) for folder in runs] for runs in pair(out))
+    assert [row[2] for row in rows] == list(plain[0]) and "parent" in plain[0]
+    for row in rows:
+        before, after = ([found[row[2]] for found in side] for side in (plain, bounded))
+        assert row[3] == f"[{before[0]['lower']:g}, {before[0]['upper']:g}]"
+        assert number(row[4]) == before[0]["subjects"]
+        for cell, side in zip(row[5:7], (before, after), strict=True):
+            assert parsed(cell) == near(expected(*(100 * v["outside"] for v in side)))
+        for cell, side in zip(row[7:9], (before, after), strict=True):
+            assert parsed(cell) == near(expected(*(v["mean"] for v in side)))
+        changes = [b["mean"] - a["mean"] for a, b in zip(before, after, strict=True)]
+        assert parsed(row[9]) == near(expected(*changes)) and row[9][0] in "+-"
+        shares = [100 * change / a["mean"] for change, a in zip(changes, before, strict=True)]
+        assert parsed(row[10]) == near(expected(*shares)) and row[10][0] in "+-"
+
+
+def test_lambda(out, tmp_path):
+    headers, rows = reproduce("lambda", *QUICK, "--jobs", 2, "--out", out)
+    assert headers == ["data", "model", "lambda", "mean X", "hits@10 %", "change of mean X", "of hits@10", "seeds"]
+    assert [float(row[2]) for row in rows] == LAMBDAS and [row[-1] for row in rows] == ["2"] * 3
+    sums, hits = {}, {}
+    for weight in LAMBDAS:
+        runs = runs_of(out, **(regulariser() | {"lambda": weight} if weight else {"bounds": "none"}))
+        assert len(runs) == 2
+        parts = [violations_of(run, tmp_path).values() for run in runs]
+        sums[weight] = [sum(v["mean"] for v in part) / len(part) for part in parts]
+        hits[weight] = [metrics_of(run, tmp_path)[3] for run in runs]
+    for row, weight in zip(rows, LAMBDAS, strict=True):
+        assert parsed(row[3]) == near(expected(*sums[weight]))
+        assert parsed(row[4]) == near(expected(*hits[weight]))
+        if weight:
+            assert parsed(row[5]) == near(expected(*(a - b for a, b in zip(sums[weight], sums[0], strict=True))))
+            assert parsed(row[6]) == near(expected(*(a - b for a, b in zip(hits[weight], hits[0], strict=True))))
+        else:
+            assert row[5:7] == ["", ""]
+
+
+def test_poe(out):
+    headers, rows = reproduce("poe", *QUICK, "--jobs", 2, "--out", out)
+    assert headers == ["data", "model", "", "query", "tail", "known", "p", "paper"]
+    head, relation = FACTS["people"]["families"]
+    assert rows[0][:4] == ["families", "ComplEx", "plain", f"{head}, {relation}, ?"]
+    starts = [i for i, row in enumerate(rows) if row[0]] + [len(rows)]
+    assert [rows[i][2] for i in starts[:-1]] == ["plain", "bounded"]
+    for runs, begin, stop in zip(pair(out), starts[:-1], starts[1:], strict=True):
+        predicted = ok("predict", runs[0], "--head", head, "--relation", relation, "--top", 5000).stdout.splitlines()
+        table = [line.split() for line in predicted[2:-1]]
+        likely = sum(float(line[3]) > 0.8 for line in table)
+        shown = rows[begin : stop - 1]
+        assert len(shown) == max(5, min(likely, 10))
+        for row, line in zip(shown, table, strict=False):
+            assert row[4:6] == line[1:3] and float(row[6]) == pytest.approx(float(line[3]), abs=6e-4)
+        count, total = re.fullmatch(r"(\d+) with p > 0\.8; X = (\S+)", rows[stop - 1][4]).groups()
+        assert int(count) == likely
+        assert number(total) == near(float(re.match(r"X_hr = (\S+),", predicted[-1])[1]))
+
+
+def test_nothing_is_run_twice_and_a_document_has_the_same_figures(out, monkeypatch):
+    """After the tables above, or by itself."""
+    _, rows = reproduce("link-prediction", *QUICK, "--jobs", 2, "--out", out)
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in out.glob("*/*")}
+    monkeypatch.setattr(cli, "perform", None)
+    text = ok("reproduce", "link-prediction", *QUICK, "--out", out).stdout.splitlines()
+    assert text[0] == f"4 of 4 runs are in {out} already"
+    assert set(text[2]) == {"-", " "} and [line.split() for line in text[3:]] == [" ".join(row).split() for row in rows]
+    assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in out.glob("*/*")} == before
+
+
+def test_what_was_killed_goes_on_to_the_same_table(out, tmp_path):
+    _, rows = reproduce("link-prediction", *QUICK, "--jobs", 2, "--out", out)
+    process = start("reproduce", "link-prediction", *QUICK, "--out", tmp_path / "out")
+    try:
+        wait_for(lambda: list(tmp_path.glob("out/*/metrics.json")), process=process)
+        (trial, *_) = wait_for(lambda: children(process.pid), process=process)
+    finally:
+        process.kill()
+        os.kill(trial, signal.SIGKILL)
+        process.communicate()
+    assert len(list(tmp_path.glob("out/*/metrics.json"))) < 4
+    code, output, errors = finish(start("reproduce", "link-prediction", *QUICK, "--out", tmp_path / "out", "--jobs", 2))
+    assert (code, errors) == (0, "") and re.match(r"[123] of 4 runs are in ", output)
+    assert [line.split() for line in output.splitlines()[-3:]] == [" ".join(row).split() for row in rows]
+    for path in tmp_path.glob("out/*/model.npz"):
+        assert path.read_bytes() == (out / path.parent.name / "model.npz").read_bytes()
+
+
+# --- other data
+
+
+@pytest.fixture
+def ring(tmp_path, monkeypatch):
+    """A small data set that is also found under the names wn18rr and wn18."""
+    for name in ("wn18rr", "wn18"):
+        write_ring(tmp_path / "sets" / name)
+    monkeypatch.setenv("CARDKGE_DATA", str(tmp_path / "sets"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return write_ring(tmp_path / "a folder, named oddly")
+
+
+def test_the_papers_figures_and_their_differences_stand_beside_ours(ring, tmp_path):
+    options = ("--quick", "--data", "wn18rr", "--seeds", 1, "--jobs", 2, "--threads", 1, "--out", tmp_path / "out")
+    _, rows = reproduce("link-prediction", *options, "--models", "distmult")
+    assert [row[2] for row in rows] == ["plain", "", "bounded", "", "bounded - plain", ""]
+    assert [row[3] for row in rows] == ["here", "paper"] * 3
+    assert rows[1][4:] == ["38.93", "43.49", "45.93", "49.63", "42.46", ""]
+    assert rows[3][4:] == ["39.10", "44.13", "46.30", "49.81", "42.84", ""]
+    assert rows[5][4:] == ["+0.17", "+0.64", "+0.37", "+0.18", "+0.38", ""]
+    assert not any("±" in cell for row in rows for cell in row)  # one seed: no interval
+    _, rows = reproduce("sampling", *options)
+    paper = {row[2]: theirs[4:9] for row, theirs in itertools.pairwise(rows) if theirs[3] == "paper"}
+    assert paper["plain"] == ["40.87", "46.25", "48.55", "51.15", "44.52"]
+    assert paper["bernoulli"] == ["41.54", "46.79", "48.68", "51.42", "45.04"]
+    assert paper["importance - plain"] == ["+0.22", "+0.43", "+0.26", "+0.35", "+0.26"]
+
+
+def test_a_folder_without_a_recipe_takes_the_default_one(ring, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = ("--quick", "--models", "complex", "--seeds", 1, "--threads", 1, "--data", f"./{ring.name}")
+    _, rows = reproduce("violations", *options)
+    assert sorted(row[2] for row in rows) == ["r0", "r1", "r2"] and rows[0][0] == f"./{ring.name}"
+    default = FACTS["recipes"]["default"]["complex"]
+    found = [json.loads(path.read_text())["settings"] for path in tmp_path.glob("reproduction/*/config.json")]
+    assert sorted(settings["bounds"] for settings in found) == ["mined", "none"]
+    for name, value in (default["train"] | FACTS["recipes"]["quick"]).items():
+        assert all(settings[name] == value for settings in found), name
+    assert "no person of" in one_error(invoke("reproduce", "poe", *options))
+
+
+def test_sizes_and_bounds_of_data_here_and_not_here(ring, tmp_path):
+    shutil.rmtree(tmp_path / "sets" / "wn18")
+    headers, rows = reproduce("datasets")
+    assert headers == ["data", "", "relations", "entities", "train", "valid", "test"]
+    assert [row[0] for row in rows[::2]] == ["fb13", "wn18", "wn18rr", "yago3-10"]
+    assert rows[4] == ["wn18rr", "here", "3", "60", "144", "18", "18"]
+    assert rows[5] == ["", "paper", "11", "40,943", "86,835", "3,034", "3,134"]
+    assert rows[2][2] == "not on this machine; `data fetch wn18`"
+    assert rows[7] == ["", "paper", "37", "123,182", "1,079,040", "5,000", "5,000"]
+    _, rows = reproduce("datasets", "--data", ring)
+    assert rows[0] == [str(ring), "here", "3", "60", "144", "18", "18"]
+    headers, rows = reproduce("constraints", "--data", "wn18rr,wn18,yago3-10,wn18")
+    assert rows == [
+        ["wn18rr", "_has_part", "no such relation", "[0, 73]"],
+        ["wn18rr", "_hypernym", "no such relation", "[0, 4]"],
+        ["wn18", "_hyponym", "not on this machine; `data fetch wn18`", "[0, 380]"],
+        ["wn18", "_has_part", "not on this machine; `data fetch wn18`", "[0, 73]"],
+        ["wn18", "_hypernym", "not on this machine; `data fetch wn18`", "[0, 4]"],
+        ["yago3-10", "livesIn", "not on this machine; `data fetch yago3-10`", "[0, 12]"],
+        ["yago3-10", "hasGender", "not on this machine; `data fetch yago3-10`", "[0, 1]"],
+        ["yago3-10", "hasChild", "not on this machine; `data fetch yago3-10`", "[0, 19]"],
+    ]
+    _, rows = reproduce("constraints", "--quick")
+    mined = [line.split() for line in ok("mine").stdout.splitlines()[2:]]
+    assert [row[1:] for row in rows] == [[name, f"[{low}, {up}]", "-"] for name, low, up in mined]
+
+
+@pytest.mark.skipif("wn18" not in os.listdir(os.environ.get("CARDKGE_DATA") or ROOT), reason="wn18 is not at hand")
+def test_bounds_of_wn18_are_the_papers():
+    _, rows = reproduce("constraints", "--data", "wn18")
+    assert [row[1:] for row in rows] == [
+        ["_hyponym", "[0, 380]", "[0, 380]"], ["_has_part", "[0, 73]", "[0, 73]"], ["_hypernym", "[0, 4]", "[0, 4]"],
+    ]  # fmt: skip
+
+
+# --- errors
+
+
+@pytest.mark.parametrize(
+    "arguments, part",
+    [
+        ([], "Missing argument"),
+        (["tables"], "'tables' is not one of"),
+        (["sampling", "--models", "complex,transe"], "--models: 'transe' is none of ermlp, distmult, complex"),
+        (["sampling", "--models", ","], "need a name"),
+        (["datasets", "--data", ","], "need a name"),
+        (["sampling", "--seeds", "0"], "--seeds"),
+        (["sampling", "--jobs", "0"], "--jobs"),
+        *(([name, "--plot", "x.png"], "--plot is for") for name in cli.PAPER_TABLES if name != "lambda"),
+    ],
+)
+def test_wrong_usage(tmp_path, monkeypatch, arguments, part):
+    monkeypatch.chdir(tmp_path)
+    assert part in usage_error(invoke("reproduce", *arguments))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", cli.PAPER_TABLES)
+def test_unknown_data_is_one_line_and_nothing_is_run(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    line = one_error(invoke("reproduce", name, "--quick", "--data", "families,nowhere"))
+    assert ("no person of nowhere" if name == "poe" else "no data set 'nowhere'") in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_fails_is_named(tmp_path, monkeypatch):
+    def perform(task, threads, processes):
+        return "error: what happened" if "bounds=mined" in task["folder"] else "error: other"
+
+    monkeypatch.setattr(cli, "perform", perform)
+    options = ("--quick", "--models", "complex", "--seeds", 1, "--out", tmp_path / "out")
+    line = one_error(invoke("reproduce", "link-prediction", *options))
+    assert line.startswith("error: 2 of 2 runs failed; families,complex,") and line.endswith(": other")

@@ -1,0 +1,497 @@
+"""`tune`: every combination, the best on valid, and nothing done twice however it was stopped."""
+
+import csv
+import itertools
+import json
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from conftest import children, finish, invoke, ok, one_error, start, usage_error, wait_for, write_ring
+
+import cardkge
+import cli
+
+COMMON = ("--dim", 4, "--batches", 4, "--epochs", 6, "--validate-every", 2)
+AXES = {"model": ["distmult", "complex"], "learning-rate": ["0.1", "0.5"], "filter-negatives": ["true", "false"]}
+GRID = tuple(x for name, values in AXES.items() for x in ("--grid", f"{name}={','.join(values)}"))
+
+
+@pytest.fixture(scope="module")
+def ring(tmp_path_factory):
+    return write_ring(tmp_path_factory.mktemp("data") / "ring", n=150)
+
+
+def read_trials(out):
+    with open(out / "trials.csv", encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def state(out):
+    """Of every file of the runs: its bytes and when it was written."""
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in out.glob("*/*")}
+
+
+@pytest.fixture(scope="module")
+def tuned(ring, tmp_path_factory):
+    """A grid of 8 runs: (folder, standard output)."""
+    out = tmp_path_factory.mktemp("tuned") / "out"
+    return out, ok("tune", "--data", ring, *COMMON, *GRID, "--jobs", 2, "--threads", 1, "--out", out).stdout
+
+
+@pytest.fixture
+def copy(tuned, tmp_path):
+    shutil.copytree(tuned[0], tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def test_the_grid_is_exhaustive_and_the_best_on_valid_is_chosen(ring, tuned, tmp_path):
+    """Against runs of `train`, one by one."""
+    out, output = tuned
+    rows = read_trials(out)
+    expected = []
+    for combination in itertools.product(*AXES.values()):
+        model, rate, flag = combination
+        folder = tmp_path / ",".join(combination)
+        options = ["--filter-negatives"] if flag == "true" else []
+        ok("train", "--data", ring, *COMMON, "--model", model, "--learning-rate", rate, *options, "--out", folder)
+        with open(folder / "history.csv", newline="") as file:
+            validated = [record for record in csv.DictReader(file) if record["valid_mrr"]]
+        best = max((float(r["valid_hits@10"]), float(r["valid_mrr"]), -int(r["epoch"])) for r in validated)
+        expected.append((best, combination, folder))
+    expected.sort(reverse=True)
+    assert len({best[:2] for best, _, _ in expected}) == 8  # the order is not left to chance
+    assert [tuple(row[name] for name in AXES) for row in rows] == [combination for _, combination, _ in expected]
+    for row, (best, combination, folder) in zip(rows, expected, strict=True):
+        assert (float(row["hits@10"]), float(row["mrr"]), -int(row["epoch"])) == best
+        assert row["failure"] == "" and float(row["seconds"]) > 0
+        for name in ("model.npz", "metrics.json", "bounds.tsv"):
+            assert (out / row["run"] / name).read_bytes() == (folder / name).read_bytes(), combination
+    assert f"\nchosen: {out / rows[0]['run']}\n" in output
+    both = json.loads((expected[0][2] / "metrics.json").read_text())["filtered"]["both"]
+    shown = output.splitlines()[-2].split()
+    assert shown[:5] == ["filtered", *(f"{100 * both[name]:.2f}" for name in ("hits@1", "hits@3", "hits@5", "hits@10"))]
+    lines = [line.split() for line in output.splitlines()]
+    percent = [f"{100 * best[0]:.2f}" for best, _, _ in expected]
+    assert [line[3] for line in lines if line[:1] in (["distmult"], ["complex"])] == percent
+
+
+def test_nothing_finished_is_run_again(ring, tuned, monkeypatch):
+    out, output = tuned
+    before = state(out)
+    monkeypatch.setattr(cli, "perform", None)
+    again = ok("tune", "--data", ring, *COMMON, *GRID, "--jobs", 2, "--out", out).stdout
+    assert again.startswith(f"8 of 8 runs are in {out} already\n")
+    assert again.splitlines()[1:] == output.splitlines()[8:]
+    assert state(out) == before
+
+
+def test_a_larger_grid_runs_what_is_new_alone(ring, copy):
+    before = state(copy)
+    grid = [text.replace("0.5", "0.5,1") for text in GRID if "filter" not in text and text != "--grid"]
+    grid = [x for text in grid for x in ("--grid", text)]
+    result = ok("tune", "--data", ring, *COMMON, *grid, "--jobs", 50, "--threads", 1, "--out", copy)
+    assert result.stdout.startswith(f"4 of 6 runs are in {copy} already\n") and "[2/2]" in result.stdout
+    assert len(read_trials(copy)) == 6
+    after = state(copy)
+    assert {path: after[path] for path in before} == before and len(after) > len(before)
+
+
+def test_toml_and_the_command_line_agree(ring, tuned, copy, tmp_path, monkeypatch):
+    (tmp_path / "grid.toml").write_text(
+        f"data = {json.dumps(str(ring))}\ndim = 99\nbatches = 4\nepochs = 6\nvalidate-every = 2\n"
+        '[grid]\nmodel = ["distmult", "complex"]\nlearning-rate = [1e-1, 0.5]\n'
+    )
+    rows = read_trials(copy)
+    monkeypatch.setattr(cli, "perform", None)  # no run is missing
+    options = ("--dim", 4, "--grid", "filter-negatives=true,false")  # of both places, the command line wins
+    found = ok("tune", "--file", tmp_path / "grid.toml", *options, "--out", copy).stdout
+    assert f"8 of 8 runs are in {copy} already\n" in found
+    assert found.splitlines()[-3:] == tuned[1].splitlines()[-3:]
+    for row in rows:
+        row["learning-rate"] = str(float(row["learning-rate"]))
+    assert read_trials(copy) == rows
+
+
+def doctor(folder, hits=None, mrr=None, test=None):
+    """Change what a run's files say of valid (at its last validation, no other) and test."""
+    if test is not None:
+        metrics = json.loads((folder / "metrics.json").read_text())
+        for sides in metrics.values():
+            for side in sides.values():
+                side.update(dict.fromkeys(side, test))
+        (folder / "metrics.json").write_text(json.dumps(metrics))
+    if hits is not None:
+        with open(folder / "history.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        for row in rows:
+            row.update({"valid_hits@10": "", "valid_mrr": ""})
+        rows[-1].update({"valid_hits@10": hits, "valid_mrr": mrr})
+        with open(folder / "history.csv", "w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def test_test_metrics_never_decide(ring, copy):
+    """The worst on valid is made perfect on test, and the best a failure."""
+    arguments = ("tune", "--data", ring, *COMMON, *GRID, "--out", copy)
+    rows = read_trials(copy)
+    for rank, row in enumerate(rows):
+        doctor(copy / row["run"], test=rank / 8)
+    result = ok(*arguments)
+    assert read_trials(copy) == rows
+    assert f"chosen: {copy / rows[0]['run']}\n" in result.stdout
+
+
+def test_hits_decide_before_mrr_and_mrr_before_the_order_of_the_grid(ring, copy):
+    arguments = ("tune", "--data", ring, *COMMON, *GRID, "--out", copy)
+    in_grid = [",".join(combination) for combination in itertools.product(*AXES.values())]
+    runs = {",".join(row[name] for name in AXES): copy / row["run"] for row in read_trials(copy)}
+    values = [(0.5, 0.3), (0.5, 0.3), (0.5, 0.4), (0.5000001, 0.1), (0.4, 0.9), *[(0.1, 0.1)] * 3]
+    for name, (hits, mrr) in zip(in_grid, values, strict=True):
+        doctor(runs[name], hits, mrr)
+    result = ok(*arguments)
+    order = [in_grid[i] for i in (3, 2, 0, 1, 4, *range(5, 8))]
+    assert [",".join(row[name] for name in AXES) for row in read_trials(copy)] == order
+    assert f"chosen: {runs[order[0]]}\n" in result.stdout
+
+
+# --- interruption
+
+SLOW = ("--dim", 4, "--batches", 4, "--epochs", 1500, "--validate-every", 500)
+
+
+@pytest.fixture(scope="module")
+def whole(ring, tmp_path_factory):
+    """model.npz by seed of two uninterrupted runs."""
+    folder = tmp_path_factory.mktemp("whole")
+    for seed in (0, 1):
+        ok("train", "--data", ring, *SLOW, "--seed", seed, "--threads", 1, "--out", folder / str(seed))
+    return {seed: (folder / str(seed) / "model.npz").read_bytes() for seed in (0, 1)}
+
+
+def slow_tune(ring, out, **options):
+    return start(
+        "tune", "--data", ring, *SLOW, "--grid", "seed=0,1", "--jobs", 2, "--threads", 1, "--out", out, **options
+    )
+
+
+def check_whole(out, whole):
+    models = {seed: (run / "model.npz").read_bytes() for seed in (0, 1) for run in out.glob(f"*,seed={seed}")}
+    assert models == whole
+    assert sorted(row["seed"] for row in read_trials(out)) == ["0", "1"]
+    assert [row["failure"] for row in read_trials(out)] == ["", ""]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_search_goes_on_to_the_same_bits(ring, whole, tmp_path, number):
+    """With SIGKILL the trials are killed too, so that they start again from their last checkpoint."""
+    out = tmp_path / "out"
+    process = slow_tune(ring, out)
+    try:
+        wait_for(lambda: len(list(out.glob("*/model.npz"))) == 2, process=process)
+        trials = children(process.pid)
+        assert len(trials) == 2
+        process.send_signal(number)
+        for pid in trials if number == signal.SIGKILL else ():
+            os.kill(pid, signal.SIGKILL)
+        code, _, errors = finish(process)
+    finally:
+        process.kill()
+    if number == signal.SIGKILL:
+        assert code == -number
+    else:
+        assert code == 128 + number and errors == "stopped; the same command goes on from here\n"
+        assert all(cardkge.load_run(path.parent).epoch < 1500 for path in out.glob("*/model.npz"))
+    assert not list(out.glob("*/metrics.json")) and not (out / "trials.csv").exists()
+    code, output, errors = finish(slow_tune(ring, out))
+    assert (code, errors) == (0, "") and "[2/2]" in output
+    check_whole(out, whole)
+
+
+def test_trials_that_outlive_a_killed_search_are_waited_for(ring, whole, tmp_path):
+    """Never do two processes train into one folder."""
+    out = tmp_path / "out"
+    process = slow_tune(ring, out)
+    try:
+        wait_for(lambda: len(list(out.glob("*/model.npz"))) == 2, process=process)
+        orphans = children(process.pid)
+    finally:
+        process.kill()
+        process.communicate()
+    second = slow_tune(ring, out)
+    began = []
+    while second.poll() is None:
+        began += children(second.pid).values()
+        time.sleep(0.01)
+    code, _, errors = finish(second)
+    assert (code, errors) == (0, "")
+    assert len(orphans) == 2 and began == []
+    check_whole(out, whole)
+
+
+def test_a_search_that_waits_can_be_stopped(ring, tmp_path):
+    """A folder is held here: its trial waits, the other is done, and a signal ends the waiting."""
+    out = tmp_path / "out"
+    options = ("--data", ring, *COMMON, "--grid", "seed=0,1", "--jobs", 2, "--threads", 1, "--out", out)
+    trial = {
+        "data": str(ring),
+        "model": "distmult",
+        "dim": 4,
+        "epochs": 6,
+        "batches": 4,
+        "validate_every": 2,
+        "seed": 0,
+    }
+    held = Path(cli.trial_task(trial, out)["folder"])
+    held.mkdir(parents=True)
+    with cli.sole_use(held):
+        process = start("tune", *options)
+        try:
+            wait_for(lambda: list(out.glob("*/metrics.json")), process=process)
+            assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+            code, _, errors = finish(process)
+        finally:
+            process.kill()
+    assert code == 143 and errors == "stopped; the same command goes on from here\n"
+    assert list(held.iterdir()) == []
+    assert "1 of 2 runs are in" in ok("tune", *options).stdout
+
+
+# --- failures
+
+
+def test_a_trial_that_diverges_is_reported_and_the_others_are_ranked(ring, tmp_path):
+    out = tmp_path / "out"
+    options = ("--data", ring, *COMMON, "--optimizer", "sgd", "--project", "none", "--threads", 1, "--out", out)
+    for _ in range(2):  # it fails the second time as it did the first
+        result = ok("tune", *options, "--grid", "learning-rate=1e30,0.01", "--jobs", 2)
+        good, bad = read_trials(out)
+        assert (good["learning-rate"], good["failure"]) == ("0.01", "")
+        assert bad["failure"].startswith("the objective is") and "use a smaller learning rate" in bad["failure"]
+        assert [bad[name] for name in ("learning-rate", "hits@10", "mrr", "epoch", "seconds")] == [
+            "1e30",
+            "",
+            "",
+            "",
+            "",
+        ]
+        assert f"{bad['run']}: failed: {bad['failure']}\n" in result.stdout
+        assert f"chosen: {out / good['run']}\n" in result.stdout
+    result = invoke("tune", *options, "--grid", "learning-rate=1e30")
+    assert f"all 1 runs failed; {bad['run']}: {bad['failure']}" in one_error(result)
+
+
+@pytest.fixture
+def small(ring, tmp_path):
+    """Data that may be changed, and a function that tunes on it, two runs of one epoch."""
+    data = shutil.copytree(ring, tmp_path / "data")
+    (tmp_path / "bounds.tsv").write_text("r0\t0\t1\n")
+
+    def run(seeds="0,1"):
+        options = ("--data", data, "--dim", 4, "--epochs", 1, "--bounds", tmp_path / "bounds.tsv", "--threads", 1)
+        return invoke("tune", *options, "--grid", f"seed={seeds}", "--out", tmp_path / "out")
+
+    return data, run
+
+
+def test_runs_on_data_or_bounds_that_have_changed_are_errors(small, tmp_path, monkeypatch):
+    data, run = small
+    assert run().exit_code == 0
+    before = state(tmp_path / "out")
+    monkeypatch.setattr(cli, "perform", None)  # told before anything is run
+    text = (data / "train.txt").read_text()
+    (data / "train.txt").write_text(text + "e0\tr0\te9\n")
+    line = one_error(run("0,1,2"))
+    assert "trained on other data than" in line and "remove this folder" in line
+    (data / "train.txt").write_text(text)
+    (tmp_path / "bounds.tsv").write_text("r0\t0\t2\n")
+    assert "trained with other bounds than" in one_error(run("0,1,2"))
+    (tmp_path / "bounds.tsv").write_text("r0\t0\t1\n")
+    assert run().exit_code == 0
+    (tmp_path / "bounds.tsv").write_text("r9\t0\t1\n")
+    assert "unknown relation" in one_error(run())
+    assert state(tmp_path / "out") == before
+
+
+def test_a_run_with_other_settings_than_its_name_says_is_an_error(small, ring, tmp_path):
+    _, run = small
+    assert run().exit_code == 0
+    folder = next((tmp_path / "out").glob("*,seed=1"))
+    ok("train", "--resume", "--epochs", 2, "--out", folder)
+    assert f"{folder}: trained with --epochs 2, not 1; remove this folder" in one_error(run())
+    shutil.rmtree(folder)
+    assert run().exit_code == 0
+    options = ("--data", ring, "--dim", 4, "--epochs", 1)
+    arguments = ("tune", *options, "--grid", "seed=0", "--threads", 1, "--out", tmp_path / "free")
+    (row,) = ok(*arguments) and read_trials(tmp_path / "free")
+    ok(
+        "train",
+        *options,
+        "--bounds",
+        "mined",
+        "--validate-every",
+        1,
+        "--out",
+        tmp_path / "free" / row["run"],
+        "--force",
+    )
+    assert "trained with other bounds than none now" in one_error(invoke(*arguments))
+
+
+def test_an_interrupted_run_whose_data_changed_fails(small, tmp_path):
+    data, run = small
+    assert run().exit_code == 0
+    folder = next((tmp_path / "out").glob("*,seed=1"))
+    (folder / "metrics.json").unlink()
+    shutil.rmtree(next((tmp_path / "out").glob("*,seed=0")))
+    with open(data / "train.txt", "a") as file:
+        file.write("e0\tr0\te9\n")
+    result = run()
+    assert result.exit_code == 0
+    rows = {row["seed"]: row for row in read_trials(tmp_path / "out")}
+    assert "the data has changed since" in rows["1"]["failure"] and rows["0"]["failure"] == ""
+
+
+@pytest.mark.parametrize(
+    "options, part",
+    [
+        ([], "Nothing to try"),
+        (["--grid", "lambda"], "expected NAME=VALUE,VALUE,..."),
+        (["--grid", "lambda="], "expected NAME=VALUE,VALUE,..."),
+        (["--grid", "=1"], "expected NAME=VALUE,VALUE,..."),
+        (["--grid", "lambda=1,,2"], "expected NAME=VALUE,VALUE,..."),
+        (["--grid", "foo=1"], "No such option"),
+        (["--grid", "lambda=0.1,-1"], "lambda=-1: Invalid value for '--lambda'"),
+        (["--grid", "dim=2,x"], "dim=x: Invalid value for '--dim'"),
+        (["--grid", "out=a"], "out is no setting"),
+        (["--grid", "threads=1"], "threads is no setting"),
+        (["--grid", "resume=true"], "resume is no setting"),
+        (["--grid", "lambda=1", "--grid", "lambda=2"], "lambda is in the grid twice"),
+        (["--lambda", "1", "--grid", "lambda=1,2"], "lambda is in the grid and fixed too"),
+        (["--grid", "lambda=0.01,1e-2"], "lambda=1e-2: the same run is in the grid twice"),
+        (["--batches", "2", "--grid", "batch-size=10"], "--batches and --batch-size exclude each other"),
+        (["--grid", "batches=2", "--grid", "batch-size=10"], "--batches and --batch-size exclude each other"),
+        (["--grid", "epochs=1,0"], "epochs=0: no validation in 0 epochs"),
+        (["--epochs", "9", "--grid", "validate-every=3,10"], "validate-every=10: no validation in 9 epochs"),
+        (["--grid", "dim=2", "--jobs", "0"], "--jobs"),
+        (["--grid", "dim=2", "--jobs", "2", "--cluster", "tcp://127.0.0.1:1"], "--jobs is for this machine"),
+    ],
+)  # fmt: skip
+def test_a_grid_that_makes_no_sense_is_a_usage_error_before_any_run(ring, tmp_path, options, part):
+    assert part in usage_error(invoke("tune", "--data", ring, *options, "--out", tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_toml_file_is_held_to_the_same(ring, tmp_path):
+    for text, part in (
+        ("foo = 1\n[grid]\ndim = [2]", "No such option"),
+        ("out = 'x'\n[grid]\ndim = [2]", "out is no setting"),
+        ("dim = 3\n[grid]\ndim = [2]", "dim is in the grid and fixed too"),
+        ("[grid]\ndim = [2.5]", "Invalid value for '--dim'"),
+        ("dim = 2", "Nothing to try"),
+        ("[grid]", "Nothing to try"),
+        ("", "Nothing to try"),
+    ):
+        (tmp_path / "grid.toml").write_text(text)
+        result = invoke("tune", "--data", ring, "--file", tmp_path / "grid.toml", "--out", tmp_path / "out")
+        assert part in usage_error(result), text
+    (tmp_path / "grid.toml").write_text("[grid]\ndim = [2]")
+    result = invoke("tune", "--data", ring, "--file", tmp_path / "grid.toml", "--grid", "dim=3")
+    assert "dim is in the grid twice" in usage_error(result)
+
+
+def test_data_that_is_nowhere_and_folders_that_cannot_be_written_are_errors(ring, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    options = ("--data", ring, "--grid", "dim=2")
+    assert "is a file" in one_error(invoke("tune", *options, "--out", tmp_path / "file"))
+    assert "cannot be written" in one_error(invoke("tune", *options, "--out", tmp_path / "file" / "out"))
+    assert "no data set 'nowhere'" in one_error(invoke("tune", "--grid", "data=nowhere", "--out", tmp_path / "out"))
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_folder_that_is_read_only_is_found_before_any_run(ring, tmp_path, monkeypatch):
+    def refuse(dir):
+        raise PermissionError(13, "Permission denied", str(dir))
+
+    monkeypatch.setattr(cli.tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(cli, "perform", None)
+    line = one_error(invoke("tune", "--data", ring, "--grid", "dim=2", "--out", tmp_path / "out"))
+    assert f"{tmp_path / 'out'}: cannot be written (Permission denied)" in line
+
+
+def test_odd_names_and_other_working_directories(ring, tmp_path, monkeypatch):
+    """Data with spaces, commas and letters of all kinds, by a relative path; then from elsewhere."""
+    name = "my, dätä = 'x'"
+    shutil.copytree(ring, tmp_path / name / "李 白")
+    (tmp_path / name / "bounds.tsv").write_text("r0\t0\t1\n")
+    (tmp_path / "below").mkdir()
+
+    def run(up, *more):
+        options = ("--data", f"{up}{name}/李 白", "--bounds", f"{up}{name}/bounds.tsv", "--dim", 4, "--epochs", 1)
+        return ok("tune", *options, "--grid", "seed=0,1", "--threads", 1, "--out", f"{up}out", *more).stdout
+
+    monkeypatch.chdir(tmp_path)
+    run("./")
+    before = state(tmp_path / "out")
+    monkeypatch.chdir("below")
+    assert "2 of 2 runs are in ../out already" in run("../")
+    next((tmp_path / "out").glob("*,seed=1/metrics.json")).unlink()  # it goes on, with the data from here
+    assert "1 of 2 runs are in ../out already" in run("../")
+    after = state(tmp_path / "out")
+    assert {path: content for path, (content, _) in after.items() if path.name in ("model.npz", "metrics.json")} == {
+        path: content for path, (content, _) in before.items() if path.name in ("model.npz", "metrics.json")
+    }
+
+
+def test_a_path_whose_bytes_are_not_utf8(ring, tmp_path):
+    data = shutil.copytree(ring, tmp_path / os.fsdecode(b"b\xff"))
+    options = ("--grid", f"data={data}", "--dim", 4, "--epochs", 1, "--threads", 1, "--out", tmp_path / "out")
+    assert "[1/1]" in ok("tune", *options).stdout
+    assert "1 of 1 runs are in" in ok("tune", *options).stdout
+    (row,) = read_trials(tmp_path / "out")
+    assert row["data"] == f"{tmp_path}/b\\udcff" and row["hits@10"]
+    assert cardkge.load_run(tmp_path / "out" / row["run"]).settings.data == str(data)
+
+
+def test_data_sets_given_by_name_are_found_by_the_runs(ring, tmp_path, monkeypatch):
+    """Where $CARDKGE_DATA has relative folders, too."""
+    shutil.copytree(ring, tmp_path / "sets" / "wn18")
+    monkeypatch.setenv("CARDKGE_DATA", "sets")
+    monkeypatch.chdir(tmp_path)
+    ok("tune", "--data", "wn18", "--dim", 4, "--epochs", 1, "--grid", "seed=3", "--threads", 1)
+    assert [row["run"] for row in read_trials(Path("tune"))] == ["wn18,distmult,dim=4,epochs=1,validate-every=1,seed=3"]
+
+
+def test_cores_are_shared_among_the_runs_that_there_are(ring, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(cli, "perform", lambda task, threads, processes: seen.append(threads) or "no")
+    monkeypatch.setattr(cardkge, "count_cores", lambda: 8)
+    for jobs, runs, expected in ((1, 4, 8), (2, 4, 4), (8, 2, 4), (50, 50, 1)):
+        seeds = ",".join(map(str, range(runs)))
+        invoke("tune", "--data", ring, "--grid", f"seed={seeds}", "--jobs", jobs, "--out", tmp_path / "out")
+        assert seen == [expected] * runs
+        seen.clear()
+
+
+def test_a_fault_in_one_trial_stops_the_others_at_once(ring, tmp_path, monkeypatch):
+    """A fault of the program, say, or no more processes: no waiting for runs that take hours."""
+
+    def perform(task, threads, processes):
+        if task["folder"].endswith("=0"):
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        deadline = time.monotonic() + 60
+        while not processes.stopped and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return "stopped" if processes.stopped else "late"
+
+    monkeypatch.setattr(cli, "perform", perform)
+    began = time.monotonic()
+    result = invoke("tune", "--data", ring, "--grid", "seed=0,1", "--jobs", 2, "--out", tmp_path / "out")
+    assert "Resource temporarily unavailable" in one_error(result)
+    assert time.monotonic() - began < 30
