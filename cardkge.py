@@ -1420,12 +1420,15 @@ def matmul_sum(threads, a, b):
     return parts.sum(0)
 
 
+NO_SAMPLE = np.empty(0, int), *[np.empty((0, 0), np.int32)] * 4  # a `Trainer.draw` of no relation
+
+
 class Trainer:
     """One training step at a time, as `objective` and the optimisers above define it, fast and on several threads.
 
     A step has four passes: number the distinct entities of the batch; score, and find the loss and the coefficient
-    d loss / d score of every example (`kernels.loss_units`); add up the gradient of each distinct entity over its
-    occurrences (`kernels.entity_gradients`), with the regulariser's part; update each row, once
+    d loss / d score of every example (`kernels.loss_units`), and the regulariser's gradients; add up the gradient of
+    each distinct entity over its occurrences in both (`kernels.entity_gradients`); update each row, once
     (`kernels.update_rows`). All gradients are taken at the parameters before the step.
     """
 
@@ -1467,7 +1470,7 @@ class Trainer:
         mlp = model.kind == kernels.ERMLP
 
         # 1. the distinct entities, and the rows to score
-        _, subjects, _, objects, _ = sample or (None,) + (np.empty((0, 0), np.int32),) * 4
+        bounded, subjects, _, objects, _ = sample = sample or NO_SAMPLE
         ids = np.concatenate((ends.ravel(), subjects.ravel(), objects.ravel()))
         slots = self.buffer("slots", len(ids), dtype=np.int32)
         entities = self.buffer("entities", min(len(ids), model.n_entities), dtype=np.int32)
@@ -1484,8 +1487,9 @@ class Trainer:
         batch, subjects, objects = np.split(ids, [ends.size, ends.size + subjects.size])
         ends, width = batch.reshape(ends.shape), tables[0].shape[1]
 
-        # 2. scores, losses, coefficients, relation gradients
+        # 2. scores, losses, coefficients, relation gradients; beside them the penalty and its gradients
         segments, units = relation_units(relations)
+        tasks, penalties, values, d_r, d_w = self.penalty_parts(sample, tables, subjects, objects)
         coefficients = self.buffer("coefficients", *ends.shape[:2])
         losses = np.empty(len(units) - 1)
         of_units = self.buffer("of_units", len(losses), width)
@@ -1494,30 +1498,24 @@ class Trainer:
         threads.run(
             kernels.loss_units, len(losses), model.kind, loss, settings.margin, ends, relations, units, tables,
             coefficients, losses, of_units, d_outputs, size=-(-len(losses) // min(16, 1 + len(relations) // UNIT)),
+            beside=tasks,
         )  # fmt: skip
         d_relation, d_output = np.zeros((model.n_relations, width), model.dtype), d_outputs.sum(0)
         d_relation[relations[segments]] = np.add.reduceat(of_units, np.searchsorted(units, segments))
+        d_relation[bounded] += d_r
+        d_output += d_w.sum(0)
+        penalty = math.fsum(penalties) if np.isfinite(penalties).all() else math.nan
+        sums = {"loss": float(losses.sum()), "l2": 0.0, "penalty": penalty}
 
-        # 3. entity gradients, and beside them those of the penalty
-        penalty = self.penalty_parts(sample, tables, subjects, objects) if sample is not None else None
+        # 3. entity gradients
         starts = self.buffer("starts", n_rows + 1, dtype=np.int32)
-        occurrences = self.buffer("occurrences", ends.size, dtype=np.int32)
-        kernels.list_occurrences(slots[: ends.size], n_rows, starts, occurrences)
+        occurrences = self.buffer("occurrences", len(slots), dtype=np.int32)
+        kernels.list_occurrences(slots, n_rows, starts, occurrences)
         d_rows = self.buffer("d_rows", n_rows, width)
         threads.run(
             kernels.entity_gradients, n_rows, model.kind, ends, relations, starts, occurrences, tables,
-            coefficients, d_rows, size=max(256, -(-n_rows // 32)), beside=penalty[0] if penalty else (),
+            coefficients, values, d_rows, size=max(256, -(-n_rows // 32)),
         )  # fmt: skip
-        sums = {"loss": float(losses.sum()), "l2": 0.0, "penalty": 0.0}
-        if penalty:
-            _, penalties, values, d_r, d_w = penalty
-            sums["penalty"] = math.fsum(penalties) if np.isfinite(penalties).all() else math.nan
-            d_relation[sample[0]] += d_r[:, 0]
-            d_output += d_w.sum(0)
-            occurrences = self.buffer("occurrences", len(values), dtype=np.int32)
-            kernels.list_occurrences(slots[ends.size :], n_rows, starts, occurrences)
-            size = max(256, -(-n_rows // 16))
-            threads.run(kernels.add_rows, n_rows, starts, occurrences, values, d_rows, size=size)
 
         # 4. L2, and the update
         uses_of_relations = ends.shape[1] * np.bincount(relations, minlength=model.n_relations)
@@ -1615,7 +1613,7 @@ class Trainer:
         d_h = values[: subjects.size].reshape(*subjects.shape, width)
         d_t = values[subjects.size :].reshape(*objects.shape, width)
         penalties, d_r, d_w = np.zeros(size), np.zeros((size, 1, width), dtype), np.zeros((size, len(tables[2])), dtype)
-        some = max(1, 2**14 // (subjects.shape[1] * objects.shape[1]))  # of small blocks several relations at once
+        some = max(1, 2**14 // max(1, shape[1] * weights.shape[1]))  # of small blocks several relations at once
         tasks = [
             functools.partial(
                 self.penalty_of_relations, slice(i, i + some), relations, subjects, counts, objects, weights, tables,
@@ -1623,7 +1621,7 @@ class Trainer:
             )
             for i in range(0, size, some)
         ]  # fmt: skip
-        return tasks, penalties, values, d_r, d_w
+        return tasks, penalties, values, d_r[:, 0], d_w
 
     @np.errstate(over="ignore", invalid="ignore")
     def penalty_of_relations(
@@ -1631,29 +1629,39 @@ class Trainer:
     ):
         """sum of G_hr, and lambda times its gradients, of a part of the relations: `cardinality_penalty` on rows."""
         rows, relation_rows, output = tables
-        h, r, t = rows[subjects[part]], relation_rows[relations[part], None], rows[objects[part]]
-        if self.model.kind == kernels.ERMLP:
-            scores = np.empty((len(h), h.shape[1], t.shape[1]), rows.dtype)
+        model, mlp = self.model, self.model.kind == kernels.ERMLP
+        m = max(1, np.count_nonzero(weights[part].any(0)))  # a smaller sample is filled up with weights of 0
+        d_t[part, m:] = 0
+        d_t = d_t[part, :m]
+        h, r, t = take(rows, subjects[part]), relation_rows[relations[part], None], take(rows, objects[part, :m])
+        # of objects by subjects: BLAS finds this product faster than its transpose
+        if mlp:
+            scores = np.empty((len(h), m, h.shape[1]), rows.dtype)
             for i in range(len(h)):
-                kernels.hidden_scores(h[i] + r[i], np.ascontiguousarray(t[i].T), output, scores[i])
+                kernels.hidden_scores(h[i] + r[i], np.ascontiguousarray(t[i].T), output, scores[i].T)
         else:
-            scores = self.model.match(self.model.query_tails(h, r), t)
-        sums = np.empty(h.shape[1])
-        for i, (relation, n) in enumerate(zip(relations[part], counts[part])):
-            limits = self.bounds[relation]
-            penalties[part.start + i] = kernels.bounded_sums(scores[i, :n], weights[part.start + i], *limits, sums)
-            scores[i, n:] = 0
-        if self.model.kind == kernels.ERMLP or not penalties[part].any():
-            d_h[part] = d_t[part] = 0
+            scores = model.match(t, model.query_tails(h, r))
+        sums, scale = np.empty(h.shape[1]), model.dtype.type(self.settings.penalty_weight)
+        for i, (x, w, n, relation) in enumerate(zip(scores, weights[part, :m], counts[part], relations[part])):
+            penalties[part.start + i] = kernels.bounded_sums(x, w, n, *self.bounds[relation], scale, sums)
+        upstream = np.swapaxes(scores, 1, 2)
+        if mlp or not penalties[part].any():
+            d_h[part] = d_t[:] = 0
         if not penalties[part].any():
             return
-        scores *= self.model.dtype.type(self.settings.penalty_weight)
-        if self.model.kind == kernels.ERMLP:
-            for s, one_h, one_r, one_t, *out in zip(scores, h, r, t, d_h[part], d_t[part], d_w[part]):
-                kernels.hidden_gradients(s, one_h + one_r, one_t, output, *out)
+        if mlp:
+            for u, one_h, one_r, one_t, *out in zip(upstream, h, r, t, d_h[part], d_t, d_w[part]):
+                kernels.hidden_gradients(u, one_h + one_r, one_t, output, *out)
             d_r[part] = d_h[part].sum(1, keepdims=True)
         else:
-            d_h[part], d_r[part], _ = self.model.d_pairs(h, r, t, scores, None, d_t[part])
+            d_h[part], d_r[part], _ = model.d_pairs(h, r, t, upstream, None, d_t)
+
+
+def take(table, ids):
+    """table[ids], for ids of any shape."""
+    out = np.empty((*ids.shape, table.shape[1]), table.dtype)
+    kernels.take_rows(table, ids.ravel(), out.reshape(-1, table.shape[1]))
+    return out
 
 
 def corruptions(rng, triples, negatives, n_entities, known=None, n_relations=None):
