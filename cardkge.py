@@ -97,7 +97,7 @@ def replace_file(path, write):
 # 1. Triples and vocabularies
 # ==================================================================================================
 
-BLOCK = 1 << 22  # bytes read at a time: the strings of one block are in memory, never the file's
+BLOCK = 1 << 18  # bytes read at a time: the strings of one block are in memory, never the file's
 DOWNLOAD_TIMEOUT = 30.0  # seconds without an answer
 DOWNLOAD_LIMIT = 1 << 28  # bytes of a download, and of what an archive unpacks to
 _FETCH_ERRORS = (
@@ -224,17 +224,17 @@ def read_triples(path, columns="hrt"):
 
 def _read_split(path, columns, entities, relations):
     """(n, 3) int32 ids; the vocabularies (name -> id, giving the next id to a new name) grow."""
-    blocks = []
+    ids = bytearray()  # grows where it is; arrays of the blocks would leave holes between the names
     for heads, names, tails in _read_triple_blocks(path, columns):
         ends = [None] * (2 * len(heads))
         ends[0::2], ends[1::2] = heads, tails
-        ids = np.empty((len(heads), 3), np.int32)
-        ids[:, ::2].flat = np.fromiter(map(entities.__getitem__, ends), np.int32, len(ends))
-        ids[:, 1] = np.fromiter(map(relations.__getitem__, names), np.int32, len(names))
-        blocks.append(ids)
-    if not blocks:
+        block = np.empty((len(heads), 3), np.int32)
+        block[:, ::2].flat = np.fromiter(map(entities.__getitem__, ends), np.int32, len(ends))
+        block[:, 1] = np.fromiter(map(relations.__getitem__, names), np.int32, len(names))
+        ids += block.tobytes()
+    if not ids:
         raise CardkgeError(f"{path}: no triples; train, valid and test need one at least")
-    return np.concatenate(blocks)
+    return np.frombuffer(ids, np.int32).reshape(-1, 3)
 
 
 def _split_file(folder, split):
@@ -975,9 +975,10 @@ class ObjectSampler:
         self.omega = objects if kind == "importance" else min(objects, n_entities)
         # the distinct (relation, tail) pairs of train as relation * N + tail, sorted, and how often each stands there
         keys = triples[:, 1].astype(np.int64) * n_entities + triples[:, 2]
-        self.pairs, self.counts = np.unique(keys, return_counts=True)
-        self.starts = np.searchsorted(self.pairs, np.arange(n_relations + 1) * n_entities)
-        self.triples_before = np.concatenate(([0], np.cumsum(self.counts)))
+        pairs, counts = np.unique(keys, return_counts=True)
+        self.pairs, self.counts = np.append(pairs, -1), np.append(counts, 0)  # place -1 is none of them
+        self.starts = np.searchsorted(pairs, np.arange(n_relations + 1) * n_entities)
+        self.triples_before = np.cumsum(self.counts) - self.counts
         self.marks = np.zeros(n_entities, np.uint8)
         self.tables = {}
 
@@ -1031,14 +1032,15 @@ class ObjectSampler:
         before = self.triples_before[self.starts[relations]]
         n_r = self.triples_before[self.starts[relations + 1]] - before
         pick = rng.integers(0, n + n_r, size=(len(relations), self.omega))
-        pair = np.searchsorted(self.triples_before, before + pick - n, "right") - 1
-        from_train = self.pairs[pair] if len(self.pairs) else 0
-        keys = np.where(pick < n, relations * n + pick, from_train)
-        place = np.minimum(np.searchsorted(self.pairs, keys), max(len(self.pairs) - 1, 0))
-        frequency = np.ones(keys.shape, np.int64)
-        if len(self.pairs):
-            frequency += self.counts[place] * (self.pairs[place] == keys)
-        return (keys % n).astype(np.int32), (n + n_r) / (self.omega * frequency)
+        from_train, parts = pick >= n, (self.starts, np.broadcast_to(relations, pick.shape))
+        pair = np.where(
+            from_train,
+            last_at_most(self.triples_before, *parts, before + pick - n),
+            last_at_most(self.pairs, *parts, relations * n + pick),
+        )
+        keys = np.where(from_train, self.pairs[pair], relations * n + pick)
+        frequency = 1 + self.counts[pair] * (self.pairs[pair] == keys)
+        return (keys - relations * n).astype(np.int32), (n + n_r) / (self.omega * frequency)
 
     def _bernoulli_table(self, relations):
         """The classes of equal b, relation by relation: first the entities that are not tails of r in train, then its
@@ -1058,7 +1060,7 @@ class ObjectSampler:
                 start[0] = -1
                 columns.append((b, sizes, np.full(len(b), row), start))
                 members.append(tails[np.argsort(counts, kind="stable")])
-                gaps.append(2 * row * self.n_entities + tails - np.arange(len(tails)))
+                gaps.append(tails - np.arange(len(tails)))
             gap_starts = np.cumsum([0] + [len(g) for g in gaps])
             members = np.concatenate([*members, [0]])
             table = [np.concatenate(column) for column in zip(*columns)]
@@ -1071,10 +1073,8 @@ class ObjectSampler:
         draws = distinct(rng, sizes, takes, self.marks)
         part = np.repeat(np.arange(len(b)), takes)
         row, start = row[part], start[part]
-        skipped = np.searchsorted(gaps, 2 * row * self.n_entities + draws, "right")
-        objects = np.where(
-            start < 0, draws + skipped - gap_starts[row], members[np.maximum(start, 0) + draws * (start >= 0)]
-        )
+        skipped = last_at_most(gaps, gap_starts, row, draws) + 1 - gap_starts[row]
+        objects = np.where(start < 0, draws + skipped, members[np.maximum(start, 0) + draws * (start >= 0)])
         lengths = np.bincount(row, minlength=len(relations))
         return padded(objects.astype(np.int32), lengths), padded(1 / b[part], lengths)
 
@@ -1115,6 +1115,14 @@ def sorted_distinct(keys):
     """The distinct integers of a flat array, sorted (np.unique, without counts, is many times slower on int64 keys)."""
     keys = np.sort(keys)
     return keys[np.append(True, keys[1:] != keys[:-1])] if len(keys) else keys
+
+
+def last_at_most(table, limits, parts, keys):
+    """For each key the last place of table[limits[part] : limits[part + 1]], which is sorted, that holds no more than
+    the key; limits[part] - 1 if there is none. Ids of parts and keys of one shape, which is the result's too."""
+    places = np.empty(keys.shape, np.int64)
+    kernels.last_at_most(table, limits, parts.ravel(), keys.ravel(), places.reshape(-1))
+    return places
 
 
 def distinct(rng, sizes, takes, marks):

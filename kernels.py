@@ -551,6 +551,30 @@ def bounded_sums(scores, weights, count, lower, upper, scale, sums):
 
 
 @compiled
+def last_at_most(table, limits, parts, keys, places):
+    """places[x] = limits[p] - 1 + how many of table[limits[p] : limits[p + 1]], sorted, are <= keys[x]; p = parts[x].
+
+    Binary searches, 16 side by side: the processor works on all of them at once, where one alone would wait for each
+    of its loads."""
+    low, size = np.empty(16, np.int64), np.empty(16, np.int64)  # the place is within low - 1 .. low - 1 + size
+    for start in range(0, len(keys), 16):
+        n, largest = min(16, len(keys) - start), 0
+        for i in range(n):
+            p = parts[start + i]
+            low[i], size[i] = limits[p], limits[p + 1] - limits[p]
+            largest = max(largest, size[i])
+        while largest > 0:
+            for i in range(n):
+                half = (size[i] + 1) >> 1
+                if half:
+                    low[i] += half if table[low[i] + half - 1] <= keys[start + i] else 0
+                size[i] -= half
+            largest >>= 1
+        for i in range(n):
+            places[start + i] = low[i] - 1
+
+
+@compiled
 def distinct_draws(uniforms, sizes, takes, marks, draws):
     """Floyd's algorithm: for each b, takes[b] distinct integers of range(sizes[b]), each subset as likely as any other.
 

@@ -338,6 +338,18 @@ def test_bounded_sums_of_nan_are_not_hidden():
     assert math.isnan(kernels.bounded_sums(scores, np.ones(2), 1, 0.0, 1.0, 1.0, sums))
 
 
+def test_last_at_most():
+    """Parts of every size from 0 to 9, with repetitions, against a count; keys below, between, on and above all."""
+    rng = np.random.default_rng(5)
+    limits = np.concatenate(([0], np.cumsum(np.arange(10))))
+    table = np.concatenate([np.sort(rng.integers(0, 8, size)) for size in range(10)])
+    parts, keys = (grid.ravel() for grid in np.meshgrid(np.arange(10), np.arange(-1, 10)))
+    places = np.full(len(keys), -9)
+    kernels.last_at_most(table, limits, parts, keys, places)
+    for part, key, place in zip(parts, keys, places):
+        assert place == limits[part] - 1 + np.sum(table[limits[part] : limits[part + 1]] <= key)
+
+
 @pytest.mark.parametrize("size, take", [(5, 2), (4, 3), (3, 3), (6, 1)])
 def test_distinct_draws_are_uniform_exactly(size, take):
     """Floyd: draw x is uniform over size - take + x + 1 values. One value of each cell, all
