@@ -1380,10 +1380,10 @@ class Threads:
 
     def run(self, function, total, *arguments, size, beside=()):
         """function(first, last, *arguments) over ranges of range(total) of `size` each, the last perhaps shorter;
-        before them the functions without arguments in `beside`."""
-        starts = range(0, total, size)
-        tasks = collections.deque(beside)
-        tasks.extend(functools.partial(function, i, min(i + size, total), *arguments) for i in starts)
+        in their midst the functions without arguments in `beside`, which so neither begin while another thread still
+        holds Python's lock for something `start`ed, nor end when there is nothing else left to do."""
+        tasks = [functools.partial(function, i, min(i + size, total), *arguments) for i in range(0, total, size)]
+        tasks = collections.deque(tasks[: len(tasks) // 2] + list(beside) + tasks[len(tasks) // 2 :])
 
         def work():
             while True:
