@@ -741,9 +741,9 @@ class Model:
     def d_pairs(self, h, r, t, upstream, gradients, out=None):
         """Backward pass of match(query_tails(h, r), t) for upstream (..., n, m) and one r (..., 1, w); d_t is
         written to `out`, if that is given."""
-        d_h, d_r, _ = self.d_phi(h, r, upstream @ t, np.ones(h.shape[:-1], self.dtype), gradients)
+        u_t = upstream @ t
         d_t = np.matmul(np.swapaxes(upstream, -1, -2), self.query_tails(h, r), out=out)
-        return d_h, d_r.sum(-2, keepdims=True), d_t
+        return self.query_heads(r, u_t), self.query_heads(h, u_t).sum(-2, keepdims=True), d_t  # h and r enter alike
 
 
 class DistMult(Model):
