@@ -201,15 +201,15 @@ def test_losses_and_gradients_of_a_batch(name, loss, margin):
             )  # fmt: skip
         return coefficients, values, np.concatenate((d_relations, d_outputs), 1)
 
-    def entity(coefficients, ranges=((0, 6),), others=np.empty(0, np.int32), added=np.empty((0, k))):
-        slots = np.concatenate((ends.ravel(), others))
+    def entity(coefficients, ranges=((0, 6),), others=(), added=()):
+        slots = np.concatenate((ends.ravel(), np.array(others, np.int32)))
         starts, occurrences = np.zeros(7, dtype=np.int64), np.zeros(len(slots), dtype=np.int64)
         kernels.list_occurrences(slots, 6, starts, occurrences)
         gradients = np.full(rows.shape, 9.0)
         for first, last in ranges:
             kernels.entity_gradients(
                 first, last, KINDS[name], ends, relations, starts, occurrences,
-                (rows, relation_rows, output), coefficients, added, gradients,
+                (rows, relation_rows, output), coefficients, np.reshape(added, (-1, k)), gradients,
             )  # fmt: skip
         return gradients
 
