@@ -97,7 +97,7 @@ def replace_file(path, write):
 # 1. Triples and vocabularies
 # ==================================================================================================
 
-BLOCK = 1 << 22  # bytes read at a time: the strings of one block are in memory, never the file's
+BLOCK = 1 << 18  # bytes read at a time: the strings of one block are in memory, never the file's
 DOWNLOAD_TIMEOUT = 30.0  # seconds without an answer
 DOWNLOAD_LIMIT = 1 << 28  # bytes of a download, and of what an archive unpacks to
 _FETCH_ERRORS = (
@@ -224,17 +224,17 @@ def read_triples(path, columns="hrt"):
 
 def _read_split(path, columns, entities, relations):
     """(n, 3) int32 ids; the vocabularies (name -> id, giving the next id to a new name) grow."""
-    blocks = []
+    ids = bytearray()  # grows where it is; arrays of the blocks would leave holes between the names
     for heads, names, tails in _read_triple_blocks(path, columns):
         ends = [None] * (2 * len(heads))
         ends[0::2], ends[1::2] = heads, tails
-        ids = np.empty((len(heads), 3), np.int32)
-        ids[:, ::2].flat = np.fromiter(map(entities.__getitem__, ends), np.int32, len(ends))
-        ids[:, 1] = np.fromiter(map(relations.__getitem__, names), np.int32, len(names))
-        blocks.append(ids)
-    if not blocks:
+        block = np.empty((len(heads), 3), np.int32)
+        block[:, ::2].flat = np.fromiter(map(entities.__getitem__, ends), np.int32, len(ends))
+        block[:, 1] = np.fromiter(map(relations.__getitem__, names), np.int32, len(names))
+        ids += block.tobytes()
+    if not ids:
         raise CardkgeError(f"{path}: no triples; train, valid and test need one at least")
-    return np.concatenate(blocks)
+    return np.frombuffer(ids, np.int32).reshape(-1, 3)
 
 
 def _split_file(folder, split):
@@ -741,9 +741,9 @@ class Model:
     def d_pairs(self, h, r, t, upstream, gradients, out=None):
         """Backward pass of match(query_tails(h, r), t) for upstream (..., n, m) and one r (..., 1, w); d_t is
         written to `out`, if that is given."""
-        d_h, d_r, _ = self.d_phi(h, r, upstream @ t, np.ones(h.shape[:-1], self.dtype), gradients)
+        u_t = upstream @ t
         d_t = np.matmul(np.swapaxes(upstream, -1, -2), self.query_tails(h, r), out=out)
-        return d_h, d_r.sum(-2, keepdims=True), d_t
+        return self.query_heads(r, u_t), self.query_heads(h, u_t).sum(-2, keepdims=True), d_t  # h and r enter alike
 
 
 class DistMult(Model):
@@ -975,9 +975,10 @@ class ObjectSampler:
         self.omega = objects if kind == "importance" else min(objects, n_entities)
         # the distinct (relation, tail) pairs of train as relation * N + tail, sorted, and how often each stands there
         keys = triples[:, 1].astype(np.int64) * n_entities + triples[:, 2]
-        self.pairs, self.counts = np.unique(keys, return_counts=True)
-        self.starts = np.searchsorted(self.pairs, np.arange(n_relations + 1) * n_entities)
-        self.triples_before = np.concatenate(([0], np.cumsum(self.counts)))
+        pairs, counts = np.unique(keys, return_counts=True)
+        self.pairs, self.counts = np.append(pairs, -1), np.append(counts, 0)  # place -1 is none of them
+        self.starts = np.searchsorted(pairs, np.arange(n_relations + 1) * n_entities)
+        self.triples_before = np.cumsum(self.counts) - self.counts
         self.marks = np.zeros(n_entities, np.uint8)
         self.tables = {}
 
@@ -1031,14 +1032,15 @@ class ObjectSampler:
         before = self.triples_before[self.starts[relations]]
         n_r = self.triples_before[self.starts[relations + 1]] - before
         pick = rng.integers(0, n + n_r, size=(len(relations), self.omega))
-        pair = np.searchsorted(self.triples_before, before + pick - n, "right") - 1
-        from_train = self.pairs[pair] if len(self.pairs) else 0
-        keys = np.where(pick < n, relations * n + pick, from_train)
-        place = np.minimum(np.searchsorted(self.pairs, keys), max(len(self.pairs) - 1, 0))
-        frequency = np.ones(keys.shape, np.int64)
-        if len(self.pairs):
-            frequency += self.counts[place] * (self.pairs[place] == keys)
-        return (keys % n).astype(np.int32), (n + n_r) / (self.omega * frequency)
+        from_train, parts = pick >= n, (self.starts, np.broadcast_to(relations, pick.shape))
+        pair = np.where(
+            from_train,
+            last_at_most(self.triples_before, *parts, before + pick - n),
+            last_at_most(self.pairs, *parts, relations * n + pick),
+        )
+        keys = np.where(from_train, self.pairs[pair], relations * n + pick)
+        frequency = 1 + self.counts[pair] * (self.pairs[pair] == keys)
+        return (keys - relations * n).astype(np.int32), (n + n_r) / (self.omega * frequency)
 
     def _bernoulli_table(self, relations):
         """The classes of equal b, relation by relation: first the entities that are not tails of r in train, then its
@@ -1058,7 +1060,7 @@ class ObjectSampler:
                 start[0] = -1
                 columns.append((b, sizes, np.full(len(b), row), start))
                 members.append(tails[np.argsort(counts, kind="stable")])
-                gaps.append(2 * row * self.n_entities + tails - np.arange(len(tails)))
+                gaps.append(tails - np.arange(len(tails)))
             gap_starts = np.cumsum([0] + [len(g) for g in gaps])
             members = np.concatenate([*members, [0]])
             table = [np.concatenate(column) for column in zip(*columns)]
@@ -1071,10 +1073,8 @@ class ObjectSampler:
         draws = distinct(rng, sizes, takes, self.marks)
         part = np.repeat(np.arange(len(b)), takes)
         row, start = row[part], start[part]
-        skipped = np.searchsorted(gaps, 2 * row * self.n_entities + draws, "right")
-        objects = np.where(
-            start < 0, draws + skipped - gap_starts[row], members[np.maximum(start, 0) + draws * (start >= 0)]
-        )
+        skipped = last_at_most(gaps, gap_starts, row, draws) + 1 - gap_starts[row]
+        objects = np.where(start < 0, draws + skipped, members[np.maximum(start, 0) + draws * (start >= 0)])
         lengths = np.bincount(row, minlength=len(relations))
         return padded(objects.astype(np.int32), lengths), padded(1 / b[part], lengths)
 
@@ -1115,6 +1115,14 @@ def sorted_distinct(keys):
     """The distinct integers of a flat array, sorted (np.unique, without counts, is many times slower on int64 keys)."""
     keys = np.sort(keys)
     return keys[np.append(True, keys[1:] != keys[:-1])] if len(keys) else keys
+
+
+def last_at_most(table, limits, parts, keys):
+    """For each key the last place of table[limits[part] : limits[part + 1]], which is sorted, that holds no more than
+    the key; limits[part] - 1 if there is none. Ids of parts and keys of one shape, which is the result's too."""
+    places = np.empty(keys.shape, np.int64)
+    kernels.last_at_most(table, limits, parts.ravel(), keys.ravel(), places.reshape(-1))
+    return places
 
 
 def distinct(rng, sizes, takes, marks):
@@ -1377,10 +1385,10 @@ class Threads:
 
     def run(self, function, total, *arguments, size, beside=()):
         """function(first, last, *arguments) over ranges of range(total) of `size` each, the last perhaps shorter;
-        before them the functions without arguments in `beside`."""
-        starts = range(0, total, size)
-        tasks = collections.deque(beside)
-        tasks.extend(functools.partial(function, i, min(i + size, total), *arguments) for i in starts)
+        in their midst the functions without arguments in `beside`, which so neither begin while another thread still
+        holds Python's lock for something `start`ed, nor end when there is nothing else left to do."""
+        tasks = [functools.partial(function, i, min(i + size, total), *arguments) for i in range(0, total, size)]
+        tasks = collections.deque(tasks[: len(tasks) // 2] + list(beside) + tasks[len(tasks) // 2 :])
 
         def work():
             while True:
@@ -1425,12 +1433,15 @@ def matmul_sum(threads, a, b):
     return parts.sum(0)
 
 
+NO_SAMPLE = np.empty(0, int), *[np.empty((0, 0), np.int32)] * 4  # a `Trainer.draw` of no relation
+
+
 class Trainer:
     """One training step at a time, as `objective` and the optimisers above define it, fast and on several threads.
 
     A step has four passes: number the distinct entities of the batch; score, and find the loss and the coefficient
-    d loss / d score of every example (`kernels.loss_units`); add up the gradient of each distinct entity over its
-    occurrences (`kernels.entity_gradients`), with the regulariser's part; update each row, once
+    d loss / d score of every example (`kernels.loss_units`), and the regulariser's gradients; add up the gradient of
+    each distinct entity over its occurrences in both (`kernels.entity_gradients`); update each row, once
     (`kernels.update_rows`). All gradients are taken at the parameters before the step.
     """
 
@@ -1472,7 +1483,7 @@ class Trainer:
         mlp = model.kind == kernels.ERMLP
 
         # 1. the distinct entities, and the rows to score
-        _, subjects, _, objects, _ = sample or (None,) + (np.empty((0, 0), np.int32),) * 4
+        bounded, subjects, _, objects, _ = sample = sample or NO_SAMPLE
         ids = np.concatenate((ends.ravel(), subjects.ravel(), objects.ravel()))
         slots = self.buffer("slots", len(ids), dtype=np.int32)
         entities = self.buffer("entities", min(len(ids), model.n_entities), dtype=np.int32)
@@ -1489,8 +1500,9 @@ class Trainer:
         batch, subjects, objects = np.split(ids, [ends.size, ends.size + subjects.size])
         ends, width = batch.reshape(ends.shape), tables[0].shape[1]
 
-        # 2. scores, losses, coefficients, relation gradients
+        # 2. scores, losses, coefficients, relation gradients; beside them the penalty and its gradients
         segments, units = relation_units(relations)
+        tasks, penalties, values, d_r, d_w = self.penalty_parts(sample, tables, subjects, objects)
         coefficients = self.buffer("coefficients", *ends.shape[:2])
         losses = np.empty(len(units) - 1)
         of_units = self.buffer("of_units", len(losses), width)
@@ -1499,30 +1511,24 @@ class Trainer:
         threads.run(
             kernels.loss_units, len(losses), model.kind, loss, settings.margin, ends, relations, units, tables,
             coefficients, losses, of_units, d_outputs, size=-(-len(losses) // min(16, 1 + len(relations) // UNIT)),
+            beside=tasks,
         )  # fmt: skip
         d_relation, d_output = np.zeros((model.n_relations, width), model.dtype), d_outputs.sum(0)
         d_relation[relations[segments]] = np.add.reduceat(of_units, np.searchsorted(units, segments))
+        d_relation[bounded] += d_r
+        d_output += d_w.sum(0)
+        penalty = math.fsum(penalties) if np.isfinite(penalties).all() else math.nan
+        sums = {"loss": float(losses.sum()), "l2": 0.0, "penalty": penalty}
 
-        # 3. entity gradients, and beside them those of the penalty
-        penalty = self.penalty_parts(sample, tables, subjects, objects) if sample is not None else None
+        # 3. entity gradients
         starts = self.buffer("starts", n_rows + 1, dtype=np.int32)
-        occurrences = self.buffer("occurrences", ends.size, dtype=np.int32)
-        kernels.list_occurrences(slots[: ends.size], n_rows, starts, occurrences)
+        occurrences = self.buffer("occurrences", len(slots), dtype=np.int32)
+        kernels.list_occurrences(slots, n_rows, starts, occurrences)
         d_rows = self.buffer("d_rows", n_rows, width)
         threads.run(
             kernels.entity_gradients, n_rows, model.kind, ends, relations, starts, occurrences, tables,
-            coefficients, d_rows, size=max(256, -(-n_rows // 32)), beside=penalty[0] if penalty else (),
+            coefficients, values, d_rows, size=max(256, -(-n_rows // 32)),
         )  # fmt: skip
-        sums = {"loss": float(losses.sum()), "l2": 0.0, "penalty": 0.0}
-        if penalty:
-            _, penalties, values, d_r, d_w = penalty
-            sums["penalty"] = math.fsum(penalties) if np.isfinite(penalties).all() else math.nan
-            d_relation[sample[0]] += d_r[:, 0]
-            d_output += d_w.sum(0)
-            occurrences = self.buffer("occurrences", len(values), dtype=np.int32)
-            kernels.list_occurrences(slots[ends.size :], n_rows, starts, occurrences)
-            size = max(256, -(-n_rows // 16))
-            threads.run(kernels.add_rows, n_rows, starts, occurrences, values, d_rows, size=size)
 
         # 4. L2, and the update
         uses_of_relations = ends.shape[1] * np.bincount(relations, minlength=model.n_relations)
@@ -1620,7 +1626,7 @@ class Trainer:
         d_h = values[: subjects.size].reshape(*subjects.shape, width)
         d_t = values[subjects.size :].reshape(*objects.shape, width)
         penalties, d_r, d_w = np.zeros(size), np.zeros((size, 1, width), dtype), np.zeros((size, len(tables[2])), dtype)
-        some = max(1, 2**14 // (subjects.shape[1] * objects.shape[1]))  # of small blocks several relations at once
+        some = max(1, 2**14 // max(1, shape[1] * weights.shape[1]))  # of small blocks several relations at once
         tasks = [
             functools.partial(
                 self.penalty_of_relations, slice(i, i + some), relations, subjects, counts, objects, weights, tables,
@@ -1628,7 +1634,7 @@ class Trainer:
             )
             for i in range(0, size, some)
         ]  # fmt: skip
-        return tasks, penalties, values, d_r, d_w
+        return tasks, penalties, values, d_r[:, 0], d_w
 
     @np.errstate(over="ignore", invalid="ignore")
     def penalty_of_relations(
@@ -1636,29 +1642,39 @@ class Trainer:
     ):
         """sum of G_hr, and lambda times its gradients, of a part of the relations: `cardinality_penalty` on rows."""
         rows, relation_rows, output = tables
-        h, r, t = rows[subjects[part]], relation_rows[relations[part], None], rows[objects[part]]
-        if self.model.kind == kernels.ERMLP:
-            scores = np.empty((len(h), h.shape[1], t.shape[1]), rows.dtype)
+        model, mlp = self.model, self.model.kind == kernels.ERMLP
+        m = max(1, np.count_nonzero(weights[part].any(0)))  # a smaller sample is filled up with weights of 0
+        d_t[part, m:] = 0
+        d_t = d_t[part, :m]
+        h, r, t = take(rows, subjects[part]), relation_rows[relations[part], None], take(rows, objects[part, :m])
+        # of objects by subjects: BLAS finds this product faster than its transpose
+        if mlp:
+            scores = np.empty((len(h), m, h.shape[1]), rows.dtype)
             for i in range(len(h)):
-                kernels.hidden_scores(h[i] + r[i], np.ascontiguousarray(t[i].T), output, scores[i])
+                kernels.hidden_scores(h[i] + r[i], np.ascontiguousarray(t[i].T), output, scores[i].T)
         else:
-            scores = self.model.match(self.model.query_tails(h, r), t)
-        sums = np.empty(h.shape[1])
-        for i, (relation, n) in enumerate(zip(relations[part], counts[part])):
-            limits = self.bounds[relation]
-            penalties[part.start + i] = kernels.bounded_sums(scores[i, :n], weights[part.start + i], *limits, sums)
-            scores[i, n:] = 0
-        if self.model.kind == kernels.ERMLP or not penalties[part].any():
-            d_h[part] = d_t[part] = 0
+            scores = model.match(t, model.query_tails(h, r))
+        sums, scale = np.empty(h.shape[1]), model.dtype.type(self.settings.penalty_weight)
+        for i, (x, w, n, relation) in enumerate(zip(scores, weights[part, :m], counts[part], relations[part])):
+            penalties[part.start + i] = kernels.bounded_sums(x, w, n, *self.bounds[relation], scale, sums)
+        upstream = np.swapaxes(scores, 1, 2)
+        if mlp or not penalties[part].any():
+            d_h[part] = d_t[:] = 0
         if not penalties[part].any():
             return
-        scores *= self.model.dtype.type(self.settings.penalty_weight)
-        if self.model.kind == kernels.ERMLP:
-            for s, one_h, one_r, one_t, *out in zip(scores, h, r, t, d_h[part], d_t[part], d_w[part]):
-                kernels.hidden_gradients(s, one_h + one_r, one_t, output, *out)
+        if mlp:
+            for u, one_h, one_r, one_t, *out in zip(upstream, h, r, t, d_h[part], d_t, d_w[part]):
+                kernels.hidden_gradients(u, one_h + one_r, one_t, output, *out)
             d_r[part] = d_h[part].sum(1, keepdims=True)
         else:
-            d_h[part], d_r[part], _ = self.model.d_pairs(h, r, t, scores, None, d_t[part])
+            d_h[part], d_r[part], _ = model.d_pairs(h, r, t, upstream, None, d_t)
+
+
+def take(table, ids):
+    """table[ids], for ids of any shape."""
+    out = np.empty((*ids.shape, table.shape[1]), table.dtype)
+    kernels.take_rows(table, ids.ravel(), out.reshape(-1, table.shape[1]))
+    return out
 
 
 def corruptions(rng, triples, negatives, n_entities, known=None, n_relations=None):

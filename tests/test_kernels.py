@@ -71,7 +71,7 @@ def test_tanh(dtype, error):
 def one_sigma(x, dtype):
     """sigma as the kernels use it, through a sum over one object of weight 1."""
     sums = np.zeros(1)
-    kernels.bounded_sums(np.array([[x]], dtype=dtype), np.ones(1), 0.0, np.inf, sums)
+    kernels.bounded_sums(np.array([[x]], dtype=dtype), np.ones(1), 1, 0.0, np.inf, np.dtype(dtype).type(1), sums)
     return sums[0]
 
 
@@ -201,14 +201,15 @@ def test_losses_and_gradients_of_a_batch(name, loss, margin):
             )  # fmt: skip
         return coefficients, values, np.concatenate((d_relations, d_outputs), 1)
 
-    def entity(coefficients, ranges=((0, 6),)):
-        starts, occurrences = np.zeros(7, dtype=np.int64), np.zeros(30, dtype=np.int64)
-        kernels.list_occurrences(ends.ravel(), 6, starts, occurrences)
+    def entity(coefficients, ranges=((0, 6),), others=(), added=()):
+        slots = np.concatenate((ends.ravel(), np.array(others, np.int32)))
+        starts, occurrences = np.zeros(7, dtype=np.int64), np.zeros(len(slots), dtype=np.int64)
+        kernels.list_occurrences(slots, 6, starts, occurrences)
         gradients = np.full(rows.shape, 9.0)
         for first, last in ranges:
             kernels.entity_gradients(
                 first, last, KINDS[name], ends, relations, starts, occurrences,
-                (rows, relation_rows, output), coefficients, gradients,
+                (rows, relation_rows, output), coefficients, np.reshape(added, (-1, k)), gradients,
             )  # fmt: skip
         return gradients
 
@@ -217,6 +218,10 @@ def test_losses_and_gradients_of_a_batch(name, loss, margin):
         assert np.array_equal(whole, split)
     d_rows = entity(coefficients)
     assert np.array_equal(d_rows, entity(coefficients, ((3, 6), (0, 3))))
+    others, added = np.array([2, 5, 2, 0], dtype=np.int32), rng.normal(size=(4, k))  # the regulariser's rows
+    expected = d_rows.copy()
+    np.add.at(expected, others, added)
+    np.testing.assert_allclose(entity(coefficients, ((0, 6),), others, added), expected, rtol=1e-14, atol=1e-14)
 
     scores = [[row_score(name, rows, relation_rows, output, h, relations[i], t) for h, t in ends[i]] for i in range(5)]
     if loss == kernels.LOGISTIC:
@@ -233,16 +238,6 @@ def test_losses_and_gradients_of_a_batch(name, loss, margin):
     if name == "ermlp":
         params["output"], gradients["output"] = output, by_unit[:, k:].sum(axis=0)
     check_gradients(lambda: losses()[1].sum(), params, gradients)
-
-
-def test_add_rows_in_ranges_of_rows():
-    slots, values = np.array([1, 1, 0], dtype=np.int32), np.arange(12.0).reshape(3, 4)
-    starts, order, out = np.zeros(3, np.int32), np.zeros(3, np.int32), np.ones((2, 4))
-    kernels.list_occurrences(slots, 2, starts, order)
-    kernels.add_rows(1, 2, starts, order, values, out)
-    assert out.tolist() == [[1, 1, 1, 1], [5, 7, 9, 11]]
-    kernels.add_rows(0, 1, starts, order, values, out)
-    assert out.tolist() == [[9, 10, 11, 12], [5, 7, 9, 11]]
 
 
 @pytest.mark.parametrize("dtype, rtol", [("float32", 1e-6), ("float64", 1e-13)])
@@ -306,31 +301,53 @@ def test_hidden_scores_and_gradients(n_tails):
     )
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_take_rows(dtype):
+    table, ids = np.arange(60).reshape(20, 3).astype(dtype), np.array([19, 0, 7, 7, 3, 18, 1], dtype=np.int32)
+    out = np.full((7, 3), -1, dtype=dtype)
+    kernels.take_rows(table, ids, out)
+    assert np.array_equal(out, table[ids])
+
+
 @pytest.mark.parametrize("dtype, rtol", [("float32", 1e-6), ("float64", 1e-13)])
 def test_bounded_sums(dtype, rtol):
-    """Row 0 is exactly at the lower bound, row 1 below, row 2 between, row 3 above the upper one."""
-    scores = np.array([[0, 0, 0], [-5, -1, 0], [1, 1, 0], [3, 2, 2]]).astype(dtype)
+    """Subject 0 is exactly at the lower bound, 1 below, 2 between, 3 above the upper one; 4 and 5, one of them below
+    and one above, do not count."""
+    scores = np.array([[0, 0, 0], [-5, -1, 0], [1, 1, 0], [3, 2, 2], [-5, -5, -5], [5, 5, 5]]).astype(dtype)
     weights = np.array([1.0, 1.0, 2.0])
-    start, sums = scores.astype(float), np.zeros(4)
-    total = kernels.bounded_sums(scores, weights, 2.0, 3.0, sums)
+    start, sums = scores.astype(float), np.full(6, 9.0)
+    found = np.ascontiguousarray(scores.T)
+    total = kernels.bounded_sums(found, weights, 4, 2.0, 3.0, np.dtype(dtype).type(0.5), sums)
     p = np.array([[reference.sigma(s) for s in row] for row in start])
     np.testing.assert_allclose(sums, p @ weights, rtol=rtol)
     assert sums[0] == 2.0
-    assert total == pytest.approx(sum(reference.penalty(x, 2.0, 3.0) for x in sums), rel=1e-13)
-    slopes = np.array([[0], [-1], [0], [1]]) * weights * p * (1 - p)
-    np.testing.assert_allclose(scores, slopes, rtol=10 * rtol, atol=0)
+    assert total == pytest.approx(sum(reference.penalty(x, 2.0, 3.0) for x in sums[:4]), rel=1e-13)
+    slopes = np.array([[0], [-1], [0], [1], [0], [0]]) * weights * p * (1 - p)
+    np.testing.assert_allclose(found.T, 0.5 * slopes, rtol=10 * rtol, atol=0)
 
 
 def test_bounded_sums_at_both_bounds():
     """X is exactly 2 = lower = upper: no penalty, and no slope."""
-    scores, sums = np.zeros((1, 3)), np.zeros(1)
-    assert kernels.bounded_sums(scores, np.array([1.0, 1.0, 2.0]), 2.0, 2.0, sums) == 0
+    scores, sums = np.zeros((3, 1)), np.zeros(1)
+    assert kernels.bounded_sums(scores, np.array([1.0, 1.0, 2.0]), 1, 2.0, 2.0, 1.0, sums) == 0
     assert sums[0] == 2 and not np.any(scores)
 
 
 def test_bounded_sums_of_nan_are_not_hidden():
-    scores, sums = np.array([[0.0, np.nan]]), np.zeros(1)
-    assert math.isnan(kernels.bounded_sums(scores, np.ones(2), 0.0, 1.0, sums))
+    scores, sums = np.array([[0.0], [np.nan]]), np.zeros(1)
+    assert math.isnan(kernels.bounded_sums(scores, np.ones(2), 1, 0.0, 1.0, 1.0, sums))
+
+
+def test_last_at_most():
+    """Parts of every size from 0 to 9, with repetitions, against a count; keys below, between, on and above all."""
+    rng = np.random.default_rng(5)
+    limits = np.concatenate(([0], np.cumsum(np.arange(10))))
+    table = np.concatenate([np.sort(rng.integers(0, 8, size)) for size in range(10)])
+    parts, keys = (grid.ravel() for grid in np.meshgrid(np.arange(10), np.arange(-1, 10)))
+    places = np.full(len(keys), -9)
+    kernels.last_at_most(table, limits, parts, keys, places)
+    for part, key, place in zip(parts, keys, places):
+        assert place == limits[part] - 1 + np.sum(table[limits[part] : limits[part + 1]] <= key)
 
 
 @pytest.mark.parametrize("size, take", [(5, 2), (4, 3), (3, 3), (6, 1)])

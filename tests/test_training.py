@@ -145,6 +145,7 @@ def take_step(model, accumulators, options, ends, relations, sample, rate, threa
     triples = np.stack([ends[:, 0, 0], relations, ends[:, 0, 1]], axis=1)
     with cardkge.Threads(threads) as pool:
         trainer = cardkge.Trainer(model, accumulators, options, STEP_BOUNDS, triples, pool)
+        trainer.buffers["values"] = np.full(10**6, np.nan, model.dtype)  # an earlier step may have left anything
         return trainer.step(ends, relations, sample, rate)
 
 
@@ -206,9 +207,10 @@ def test_large_step_in_parallel(model_name, make_model, loss, regularised):
         np.arange(3),
         np.stack([rng.permutation(n_entities)[:6] for _ in range(3)]).astype(np.int32),
         np.array([6, 6, 4]),
-        rng.integers(n_entities, size=(3, 900)).astype(np.int32),
-        rng.uniform(0, 3, size=(3, 900)),
+        rng.integers(n_entities, size=(3, 2_900)).astype(np.int32),
+        rng.uniform(0, 3, size=(3, 2_900)),
     )
+    sample[3][1, 2_000:] = sample[4][1, 2_000:] = 0  # a smaller sample, filled up
     samples = as_samples(sample) if regularised else ()
     expected = {key: array.copy() for key, array in start.params.items()}
     sums = {key: np.full_like(array, 0.1) for key, array in expected.items()}
