@@ -2224,34 +2224,56 @@ def load_run(folder):
     )
 
 
+def read_config(folder):
+    """The Settings of a saved run and the `describe_data` of its data; CardkgeError as `load_run`."""
+    return _parse_config(Path(folder) / "config.json")
+
+
 def read_outcome(folder):
     """What a finished run came to, without reading its parameters.
 
-    Returns {"settings": its Settings, "data": `describe_data` of its data, "epoch": the one kept, "valid": {"mrr",
-    "hits@10"} there, or None where nothing was validated, "test": as in metrics.json, "seconds": of training}. Raises
-    CardkgeError as `load_run` does, and where the run is not finished.
+    Returns {"epoch": the one kept, "valid": {"mrr", "hits@10"} there, or None where nothing was validated, "test": as
+    in metrics.json, "seconds": of training}. Raises CardkgeError as `load_run` does, and where the run is not finished.
     """
     folder = Path(folder)
-    settings, data = _parse_config(folder / "config.json")
-    test = read_json(folder / "metrics.json")
-    epochs = read_json(folder / "config.json").get("epoch")
+    test, epochs = read_json(folder / "metrics.json"), read_json(folder / "config.json").get("epoch")
     if type(epochs) is not int:
         raise CardkgeError(f"{folder / 'config.json'}: 'epoch' is {epochs!r}, expected int; {_REMEDY}")
     history = _read_history(folder / "history.csv", epochs)
+    wanted = {"mrr", "mean_rank", *(f"hits@{n}" for n in HITS)}
     try:
+        for setting in ("filtered", "raw"):
+            if not all(_fits(test[setting]["both"][name], float) for name in wanted):
+                raise TypeError(f"{setting} metrics are no numbers")
         seconds = sum(record["seconds"] for record in history)
         validated = [record for record in history if "valid_hits@10" in record]
         best = max(validated, key=lambda record: (record["valid_hits@10"], record["valid_mrr"]), default=None)
-    except KeyError as error:
-        raise CardkgeError(f"{folder / 'history.csv'}: a line has no {error.args[0]}; {_REMEDY}") from error
+    except (KeyError, TypeError) as error:
+        raise CardkgeError(f"{folder}: its metrics or history are damaged ({error}); {_REMEDY}") from error
     return {
-        "settings": settings,
-        "data": data,
         "epoch": best["epoch"] if best else len(history),
         "valid": {name: best[f"valid_{name}"] for name in ("mrr", "hits@10")} if best else None,
         "test": test,
         "seconds": seconds,
     }
+
+
+def read_violations(path):
+    """The violations of one run, as `violations RUN --json` writes them: relation -> {"lower", "upper" (inf for null),
+    "subjects", "outside", "mean"}."""
+    try:
+        (found,) = read_json(Path(path)).values()
+        parts = {relation: dict(v, upper=np.inf if v["upper"] is None else v["upper"]) for relation, v in found.items()}
+        return {
+            r: {n: float(v[n]) for n in ("lower", "upper", "subjects", "outside", "mean")} for r, v in parts.items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CardkgeError(f"{path}: not the violations of one run; remove this file") from error
+
+
+def average_sum(violations):
+    """The mean over the relations of the mean X_hr of each (the paper's Figure 3)."""
+    return float(np.mean([v["mean"] for v in violations.values()]))
 
 
 def _settings_dict(run):

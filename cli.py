@@ -157,7 +157,7 @@ def interval(lower, upper):
 
 def short(value):
     """Three digits or more of a sum."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def write_json(path, value):
@@ -804,18 +804,9 @@ def choose_bounds(bounds, runs, dataset):
 
 
 def violations_json(part):
-    """An upper bound of null is none."""
-    return {
-        relation: {
-            "lower": v["lower"],
-            "upper": None if math.isinf(v["upper"]) else v["upper"],
-            "subjects": int(v["subjects"]),
-            "outside": float(v["outside"]),
-            "mean": float(v["mean"]),
-            "quartiles": [float(q) for q in v["quartiles"]],
-        }
-        for relation, v in part.items()
-    }
+    """What `violations --json` holds of a run; an upper bound of null is none."""
+    names = ("lower", "upper", "subjects", "outside", "mean", "quartiles")
+    return {relation: {n: None if v[n] == math.inf else v[n] for n in names} for relation, v in part.items()}
 
 
 def show_violations(found):
@@ -1059,8 +1050,8 @@ def plot_lambda(pyplot, points, path, title):
 
 
 def make_trial(options, where):
-    """The settings of a run of `train` that were given: parameter name -> value, checked and typed as on its command
-    line.
+    """The settings of a run of `train` that are not its defaults, and data, model and seed: parameter name -> value,
+    checked and typed as on its command line.
 
     options: option name without its dashes -> value; `where` begins the message of a usage error.
     """
@@ -1078,12 +1069,12 @@ def make_trial(options, where):
         settings = vars(checked_settings(context))
     except click.UsageError as error:
         raise click.UsageError(f"{where}: {error.format_message()}") from None
-    always = ("data", "model", "seed")
-    return {name: value for name, value in settings.items() if name in always or was_given(context, name)}
+    always, usual = ("data", "model", "seed"), vars(library().Settings())
+    return {name: value for name, value in settings.items() if name in always or value != usual[name]}
 
 
 def trial_name(trial):
-    """The name of a trial's folder: data, model, and what was given of the other settings, the seed last."""
+    """The name of a trial's folder: data, model, what of the other settings is not the default, and the seed."""
     words = {"data": [entry["name"] for entry in library().dataset_table()], "bounds": ["none", "mined"]}
 
     def text(name):
@@ -1114,77 +1105,87 @@ def checksum(text):
 def trial_task(trial, out, bounds=None):
     """What `perform` needs, as plain values, for it may run in another process or on another machine that shares the
     files. With `bounds` the violations of these are taken too."""
-    settings = []
+    folder, settings, data = os.path.join(os.path.abspath(out), trial_name(trial)), [], ["--data", trial["data"]]
     for name, value in trial.items():
         if value is not False:
             flag = f"--{library().option_name(name)}"
             settings += [flag] if value is True else [flag, str(value)]
+    file = os.path.join(folder, VIOLATIONS)
     return {
-        "folder": os.path.join(os.path.abspath(out), trial_name(trial)),
-        "data": ["--data", trial["data"]],
-        "settings": settings,
-        "bounds": bounds,
+        "folder": folder,
+        "train": ["train", *settings, "--out", folder],
+        "resume": ["train", "--resume", *data, "--out", folder],
+        "violations": bounds and ["violations", folder, *data, "--bounds", bounds, "--json", file],
         "program": [sys.executable, os.path.abspath(__file__)],
         "directory": os.getcwd(),
         "environment": {name: value for name, value in os.environ.items() if name.startswith("CARDKGE_")},
     }
 
 
+VIOLATIONS = "violations.json"  # beside the files of a run
+
+
 def commands_of(task):
     """What is missing of a trial: to train it, or to go on with its training; then to write its violations."""
-    folder, commands = task["folder"], []
-    if not os.path.exists(os.path.join(folder, "metrics.json")):
-        begun = os.path.exists(os.path.join(folder, "model.npz"))
-        commands.append(["train", *(["--resume", *task["data"]] if begun else task["settings"]), "--out", folder])
-    file = os.path.join(folder, "violations.json")
-    if task["bounds"] and not os.path.exists(file):
-        commands.append(["violations", folder, *task["data"], "--bounds", task["bounds"], "--json", file])
+
+    def there(name):
+        return os.path.exists(os.path.join(task["folder"], name))
+
+    commands = []
+    if not there("metrics.json"):
+        broken = there("config.json") and not there("model.npz")  # killed while it saved for the first time
+        commands.append(task["resume"] if there("model.npz") else task["train"] + ["--force"] * broken)
+    if task["violations"] and not there(VIOLATIONS):
+        commands.append(task["violations"])
     return commands
 
 
 def perform(task, threads, processes):
     """Do what is missing of a trial, in processes of their own. Returns the line of an error, or None.
 
-    A process that is at the trial already is waited for: another command's, or one whose worker died.
+    A process of this machine that is at the trial already is waited for: another command's, or one whose worker died.
     """
     while commands := commands_of(task):
-        with sole_use(task["folder"]) as alone:
+        with sole_use(task["folder"]) as free:
             pass
-        if not alone:
+        if not free:
             if processes.stopped:
                 return "stopped"
             time.sleep(0.2)
             continue
-        ended = processes.run(
+        code, errors = processes.run(
             [*task["program"], *commands[0], "--threads", str(threads)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
             cwd=task["directory"], env={**os.environ, **task["environment"]},
         )  # fmt: skip
-        if ended.returncode:
-            lines = ended.stderr.decode("utf-8", "replace").split("\n")
-            lines = [line for line in lines if line.strip() and not line.startswith("warning: ")]
-            error = lines[-1] if lines else f"exit code {ended.returncode}"
-            if IN_USE not in error:  # else it began between the look and the start
-                return error
+        lines = [line for line in errors.split("\n") if line.strip() and not line.startswith("warning: ")]
+        error = lines[-1] if lines else f"exit code {code}"
+        # else another process has been at it between the look and the start
+        if code and IN_USE not in error and commands_of(task) == commands:
+            return error
     return None
 
 
 class Processes:
-    """Processes that can be stopped together; `run` is called as subprocess.run, by several threads."""
+    """Processes that can be stopped together."""
 
     def __init__(self):
         self.running, self.stopped, self.lock = set(), False, threading.Lock()
 
     def run(self, command, **options):
+        """Runs a command to its end; returns its exit code and what it wrote to stderr. For several threads."""
         with self.lock:
             if self.stopped:
-                return subprocess.CompletedProcess(command, 1, b"", b"stopped")
-            process = subprocess.Popen(command, **options)
+                return 1, "stopped"
+            quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+            try:
+                process = subprocess.Popen(command, **quiet, **options)
+            except OSError as error:
+                return 1, f"a process cannot be started: {error.strerror}"
             self.running.add(process)
         errors = process.communicate()[1]
         with self.lock:
             self.running.discard(process)
-        return subprocess.CompletedProcess(command, process.returncode, b"", errors)
+        return process.returncode, errors.decode("utf-8", "replace")
 
     def stop(self):
         with self.lock:
@@ -1206,7 +1207,7 @@ def carry_out(tasks, jobs, threads, cluster=None):
             failed[name] = error.removeprefix("error: ")
             outcome = f"failed: {failed[name]}"
         minutes, seconds = divmod(int(time.monotonic() - began), 60)
-        say(f"[{done}/{len(tasks)}] {minutes}:{seconds:02d}  {name}: {outcome}")
+        say(f"[{done}/{len(tasks)}] {minutes}:{seconds:02d}  {name}: {outcome}", err=True)
 
     if cluster:
         carry_out_on_cluster(tasks, threads, cluster, report)
@@ -1261,61 +1262,75 @@ def carry_out_on_cluster(tasks, threads, address, report):
 
 
 jobs_option = option("--jobs", AT_LEAST_1, 1, "Runs side by side, each in a process of its own.")
-trial_threads_option = option("--threads", AT_LEAST_1, None, "Threads of each run.  [default: cores / jobs]")
+trial_threads_option = option(
+    "--threads", AT_LEAST_1, None, "Threads of each run.  [default: cores / jobs; 1 on a cluster]"
+)
 
 
 def run_trials(trials, out, jobs, threads, cluster=None, bounds=None):
     """Run what is missing of the trials under `out`. Returns their outcomes, None for one that failed, and the errors:
     name of the trial -> line.
 
-    An outcome is `read_outcome`, with "violations" as violations.json has them where `bounds` gives the bounds.
+    An outcome is `read_outcome`; where bounds(trial) names bounds, with "violations", as `read_violations` gives them.
     """
     cardkge = library()
-    tasks, wanted, datasets = {}, {}, {}
+    tasks, expected, datasets = {}, {}, {}
     for trial in trials:
-        name, where = trial_name(trial), (trial["data"], trial.get("columns", "hrt"))
-        if where not in datasets:
-            dataset = open_data(*where)
-            datasets[where] = dataset, cardkge.describe_data(dataset)
-        tasks[name] = trial_task(trial, out, bounds and bounds(trial))
-        limits = cardkge.find_bounds(trial.get("bounds", "none"), datasets[where][0])
-        wanted[name] = trial, *datasets[where], limits
+        source = trial["data"], trial.get("columns", "hrt")
+        if source not in datasets:
+            dataset = open_data(*source)
+            datasets[source] = dataset, cardkge.describe_data(dataset)
+        dataset, data = datasets[source]
+        task = tasks[trial_name(trial)] = trial_task(trial, out, bounds and bounds(trial))
+        names = trial.get("bounds", "none"), bounds(trial) if bounds else "none"
+        bounds_of = (cardkge.find_bounds(name, dataset) for name in names)
+        expected[task["folder"]] = trial, dataset.relations, data, *bounds_of
+    del datasets, dataset  # their memory is for the runs
     make_folder(out, [])
-    for name, task in tasks.items():
-        if os.path.exists(os.path.join(task["folder"], "metrics.json")):
-            trial_outcome(task["folder"], *wanted[name])
+    for folder, its in expected.items():
+        if os.path.exists(os.path.join(folder, "config.json")):
+            check_trial(Path(folder), *its)
     missing = [task for task in tasks.values() if commands_of(task)]
     if len(missing) < len(tasks):
-        click.echo(f"{len(tasks) - len(missing)} of {len(tasks)} runs are in {out} already")
+        say(f"{len(tasks) - len(missing)} of {len(tasks)} runs are in {out} already", err=True)
     failed = {}
     if missing:
         jobs = min(jobs, len(missing))
-        threads = threads or max(1, cardkge.count_cores() // (1 if cluster else jobs))
+        threads = threads or (1 if cluster else max(1, cardkge.count_cores() // jobs))
         failed = carry_out(missing, jobs, threads, cluster)
     outcomes = {}
     for name in tasks.keys() - failed.keys():
         folder = Path(tasks[name]["folder"])
-        outcomes[name] = trial_outcome(folder, *wanted[name])
-        if bounds:
-            (outcomes[name]["violations"],) = cardkge.read_json(folder / "violations.json").values()
+        try:
+            outcomes[name] = cardkge.read_outcome(folder)
+            if bounds:
+                outcomes[name]["violations"] = cardkge.read_violations(folder / VIOLATIONS)
+        except cardkge.CardkgeError as error:
+            failed[name] = str(error)
     return [outcomes.get(trial_name(trial)) for trial in trials], failed
 
 
-def trial_outcome(folder, trial, dataset, data, bounds):
-    """`read_outcome` of a finished trial; an error if it is of other data, bounds or settings than it would be now."""
-    cardkge, folder = library(), Path(folder)
-    outcome = cardkge.read_outcome(folder)
-    if outcome["data"] != data:
+def check_trial(folder, trial, relations, data, bounds, reported):
+    """An error if the run in the folder, begun or finished, is of other settings, data or bounds than the trial would
+    be now. Violations of other bounds than those to be `reported` are removed, to be taken anew."""
+    cardkge = library()
+    settings, its_data = cardkge.read_config(folder)
+    if its_data != data:
         raise cardkge.CardkgeError(f"{folder}: trained on other data than {trial['data']} is now; remove this folder")
-    if (cardkge.read_bounds(folder / "bounds.tsv", dataset.relations) != bounds).any():
-        limits = trial.get("bounds", "none")
-        raise cardkge.CardkgeError(f"{folder}: trained with other bounds than {limits} now; remove this folder")
     for name, value in vars(cardkge.Settings(**trial)).items():
-        found = getattr(outcome["settings"], name)
+        found = getattr(settings, name)
         if name not in ("data", "bounds") and found != value and (name, value) != ("dim", None):
             option = "--" + cardkge.option_name(name)
             raise cardkge.CardkgeError(f"{folder}: trained with {option} {found}, not {value}; remove this folder")
-    return outcome
+    file = folder / "bounds.tsv"
+    if file.exists() and (cardkge.read_bounds(file, relations) != bounds).any():
+        now = trial.get("bounds", "none")
+        raise cardkge.CardkgeError(f"{folder}: trained with other bounds than {now} now; remove this folder")
+    if (folder / VIOLATIONS).exists():
+        found = cardkge.read_violations(folder / VIOLATIONS)
+        limits = dict(zip(relations, reported.tolist(), strict=True))
+        if any([v["lower"], v["upper"]] != limits.get(relation) for relation, v in found.items()):
+            (folder / VIOLATIONS).unlink()
 
 
 def read_grid(path, grid):
@@ -1369,21 +1384,28 @@ def read_toml(path):
 @option("--out", FOLDER, Path("tune"), "Folder of the runs, and of trials.csv.")
 @jobs_option
 @trial_threads_option
-@option("--cluster", str, None, "Address of a Dask scheduler whose workers do the runs (extra: cluster).")
+@option(
+    "--cluster",
+    str,
+    None,
+    "Address of a Dask scheduler, whose workers share these files and do the runs (extra: cluster).",
+)
 @click.pass_context
 def tune(ctx, grid, grid_file, out, jobs, threads, cluster, **options):
     """Try every combination of a grid; choose by filtered hits@10 on the valid split.
 
     Takes the options of train, for all runs alike. What is finished in the folder --out is not done again, what was
-    interrupted goes on. The choice never looks at the test split; how the chosen run does there is shown last.
+    interrupted goes on. Results on the test split never decide; how the chosen run does there is shown last. A seed in
+    the grid is an option like any other: the best single run is chosen.
 
     Example: python cli.py tune --model complex --bounds mined --grid lambda=0,0.001,0.01 --grid objects=10,100
     """
     if cluster and was_given(ctx, "jobs"):
         raise click.UsageError("--jobs is for this machine; on a cluster, each thread of a worker does a run.")
     fixed, axes = read_grid(grid_file, grid)
-    spelled = {parameter.name: parameter.opts[0].removeprefix("--") for parameter in train.params}
-    fixed |= {spelled[name]: value for name, value in options.items() if was_given(ctx, name)}
+    fixed |= {library().option_name(name): value for name, value in options.items() if was_given(ctx, name)}
+    for name in axes.keys() & {"data", "columns"}:
+        raise click.UsageError(f"{name} is in the grid, but runs on different data cannot be compared.")
     for name in fixed.keys() & axes.keys():
         raise click.UsageError(f"{name} is in the grid and fixed too; leave one of them out.")
     combinations = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
@@ -1398,27 +1420,24 @@ def tune(ctx, grid, grid_file, out, jobs, threads, cluster, **options):
     outcomes, failed = run_trials([trial for _, trial in trials.values()], out, jobs, threads, cluster)
     outcomes = dict(zip(trials, outcomes, strict=True))
 
-    def merit(name):  # nothing else decides, and of equals the first in the grid leads
+    def valid(name):  # nothing else decides, and of equals the first in the grid leads
         return (outcomes[name]["valid"]["hits@10"], outcomes[name]["valid"]["mrr"]) if outcomes[name] else (-1, -1)
 
     rows, lines = [], []
-    ranked = sorted(trials, key=merit, reverse=True)
+    ranked = sorted(trials, key=valid, reverse=True)
     for name in ranked:
-        combination, found = trials[name][0], {"hits@10": "", "mrr": "", "epoch": "", "seconds": ""}
-        shown = ["failed", "", "", ""]
+        combination, found, shown = trials[name][0], {}, ["failed", "", "", ""]
         if outcome := outcomes[name]:
             found = outcome["valid"] | {"epoch": outcome["epoch"], "seconds": round(outcome["seconds"], 3)}
-            shown = [f"{100 * found['hits@10']:.2f}", f"{100 * found['mrr']:.2f}"]
-            shown += [str(found["epoch"]), f"{found['seconds']:.1f}"]
+            shown = [f"{100 * x:.2f}" for x in valid(name)] + [str(found["epoch"]), f"{found['seconds']:.1f}"]
         rows.append({**combination, **found, "run": name, "failure": failed.get(name, "")})
         lines.append([*map(str, combination.values()), *shown])
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, [*axes, "hits@10", "mrr", "epoch", "seconds", "run", "failure"], lineterminator="\n")
+    columns, text = [*axes, "hits@10", "mrr", "epoch", "seconds", "run", "failure"], io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    library().replace_file(
-        out / "trials.csv", lambda file: file.write(text.getvalue().encode(errors="backslashreplace"))
-    )
+    content = text.getvalue().encode(errors="backslashreplace")
+    library().replace_file(out / "trials.csv", lambda file: file.write(content))
     table(lines, [*axes, "valid hits@10 %", "MRR %", "epoch", "seconds"], "l" * len(axes))
     best = ranked[0]
     if not outcomes[best]:
@@ -1443,15 +1462,17 @@ def validated_trial(options, where):
 
 # --- the paper's tables and figures
 
-PAPER_TABLES = {  # what each is, and the data sets and models it is about, unless they are given
-    "datasets": ("Table 3: sizes of the data sets", "fb13,wn18,wn18rr,yago3-10", ""),
-    "constraints": ("Table 4: mined bounds", "fb13,wn18,wn18rr,yago3-10", ""),
-    "link-prediction": ("Tables 5 and 6: without and with the regulariser", "wn18rr", "ermlp,distmult,complex"),
-    "sampling": ("Table 7: the ways to draw the objects of a sum", "wn18rr", "complex"),
-    "violations": ("Figure 2: X_hr by relation, without and with the regulariser", "wn18rr", "complex"),
-    "lambda": ("Figure 3: mean X_hr and hits@10 as lambda grows", "wn18rr", "complex"),
-    "poe": ("Tables 1 and 8: the likely parents of Edgar Allan Poe", "fb13", "distmult"),
-}
+PAPER_TABLES = {  # name: method, what it is, data sets and models unless they are given
+    "datasets": ("datasets", "Table 3: sizes of the data sets", "fb13,wn18,wn18rr,yago3-10", ""),
+    "constraints": ("constraints", "Table 4: mined bounds", "fb13,wn18,wn18rr,yago3-10", ""),
+    "link-prediction": (
+        "link_prediction", "Tables 5 and 6: without and with the regulariser", "wn18rr", "ermlp,distmult,complex"
+    ),
+    "sampling": ("sampling", "Table 7: the ways to draw the objects of a sum", "wn18rr", "complex"),
+    "violations": ("violations", "Figure 2 as a table: X_hr without and with the regulariser", "wn18rr", "complex"),
+    "lambda": ("weight", "Figure 3: mean X_hr and hits@10 as lambda grows", "wn18rr", "complex"),
+    "poe": ("poe", "Tables 1 and 8: likely parents of Edgar Allan Poe, seed 0", "fb13", "distmult"),
+}  # fmt: skip
 MODEL_TITLES = {"ermlp": "ER-MLP", "distmult": "DistMult", "complex": "ComplEx"}
 
 
@@ -1465,37 +1486,49 @@ class Reproduction:
         )
         self.data, self.models, self.seeds, self.quick = data, models, range(seeds), quick
         self.run_options = {"out": out, "jobs": jobs, "threads": threads}
-        self.seconds = []  # that each run has trained
+        self.notes, self.points = [], {}
 
-    def trial(self, data, model, seed, variant="plain", **changes):
-        """A run of the recipe: "plain", or with the regulariser as "bounded" or as one of the samplings says."""
-        recipe = self.recipe(data, model)
-        options = {"data": data, "model": model, **recipe["train"], "seed": seed}
-        if variant != "plain":
-            sampling = {"sampling": variant} if variant in library().SAMPLINGS else {}
-            options |= recipe["regulariser"] | sampling | recipe.get(variant, {}) | changes
-        if self.quick:
-            options.pop("batch-size", None)
-            options |= self.recipes["quick"]
-        return make_trial(options, f"the recipe of {model} for {data}")
+    def pairs(self):
+        return [(data, model) for data in self.data for model in self.models]
 
     def recipe(self, data, model):
         return self.recipes.get(data, self.recipes["default"])[model]
 
-    def run(self, trials, violations=False):
-        """The outcomes of a dict of trials, under the same keys."""
+    def trial(self, data, model, variant, seed):
+        """A run of the recipe: "plain", or with the regulariser as "bounded", a sampling or a lambda says."""
+        recipe = self.recipe(data, model)
+        options = {"data": data, "model": model, **recipe["train"], "seed": seed}
+        if variant not in ("plain", 0):
+            changed = {} if variant == "bounded" else {"lambda": variant}
+            if variant in library().SAMPLINGS:
+                changed = {"sampling": variant, **recipe.get(variant, {})}
+            options |= recipe["regulariser"] | changed
+        if self.quick:
+            options |= self.recipes["quick"]
+        return make_trial(options, f"the recipe of {model} for {data}")
+
+    def run(self, variants, violations=False, seeds=None):
+        """(data, model) -> variant -> the outcomes of its seeds."""
 
         def bounds(trial):  # the same for a run without the regulariser
             return self.recipe(trial["data"], trial["model"])["regulariser"]["bounds"]
 
-        outcomes, failed = run_trials(list(trials.values()), **self.run_options, bounds=bounds if violations else None)
+        seeds = seeds or self.seeds
+        keys = [(*pair, variant, seed) for pair in self.pairs() for variant in variants for seed in seeds]
+        trials = [self.trial(*key) for key in keys]
+        outcomes, failed = run_trials(trials, **self.run_options, bounds=bounds if violations else None)
         for name, error in failed.items():
             raise library().CardkgeError(f"{len(failed)} of {len(trials)} runs failed; {name}: {error}")
-        self.seconds = [outcome["seconds"] for outcome in outcomes]
-        return dict(zip(trials, outcomes, strict=True))
-
-    def pairs(self):
-        return [(data, model) for data in self.data for model in self.models]
+        seconds = sum(outcome["seconds"] for outcome in outcomes)
+        self.notes = [
+            f"{len(outcomes)} runs, which trained for {seconds / 60:,.1f} minutes. Their settings, but the seed:"
+        ]
+        self.notes += dict.fromkeys(trial_name(trial).rpartition(",seed=")[0] for trial in trials)
+        found = dict(zip(keys, outcomes, strict=True))
+        return {
+            (data, model): {variant: [found[data, model, variant, seed] for seed in seeds] for variant in variants}
+            for data, model in self.pairs()
+        }
 
     def found(self, name):
         """The data set; None for one of the table `data` that is not on this machine."""
@@ -1510,7 +1543,8 @@ class Reproduction:
                 sizes = [dataset.n_relations, dataset.n_entities, *(len(getattr(dataset, split)) for split in SPLITS)]
                 sizes = [f"{size:,}" for size in sizes]
             rows.append([name, "here", *sizes])
-            rows.append(["", "paper", *(f"{size:,}" for size in self.paper["datasets"].get(name, []))])
+            if name in self.paper["datasets"]:
+                rows.append(["", "paper", *(f"{size:,}" for size in self.paper["datasets"][name])])
         return ["data", "", *names], rows
 
     def constraints(self):
@@ -1539,99 +1573,64 @@ class Reproduction:
             rows.append([*("" for _ in start), "paper", *(f"{x:+.2f}" if signed else f"{x:.2f}" for x in theirs), ""])
         return rows
 
-    def comparison(self, variants, titles, paper_of):
-        """Rows of the variants after the first, each with its difference to the first, for each data set and model."""
-        trials = {
-            (data, model, variant, seed): self.trial(data, model, seed, variant)
-            for data, model in self.pairs()
-            for variant in variants
-            for seed in self.seeds
-        }
-        outcomes, rows = self.run(trials), []
-        for data, model in self.pairs():
-            start, papers = [data, MODEL_TITLES[model]], {v: paper_of(data, model, v) for v in variants}
-            found = {v: [outcomes[data, model, v, seed] for seed in self.seeds] for v in variants}
-            first = variants[0]
-            for variant in variants:
-                rows += self.metric_rows([*start, titles[variant]], found[variant], papers[variant])
+    def comparison(self, first, *others):
+        """Rows of the metrics of the variants, and of the differences of the others to the first."""
+        rows = []
+        for (data, model), found in self.run((first, *others)).items():
+            paper = self.paper["link-prediction"].get(data, {}).get(model, {})
+            paper = paper | (self.paper["sampling"].get(data, {}) if model == "complex" else {})
+            start = [data, MODEL_TITLES[model]]
+            for variant in found:
+                rows += self.metric_rows([*start, variant], found[variant], paper.get(variant))
                 start = ["", ""]
-            for variant in variants[1:]:
-                title = f"{titles[variant]} - {titles[first]}"
-                rows += self.metric_rows(["", "", title], found[variant], papers[variant], found[first], papers[first])
+            for variant in others:
+                against = found[first], paper.get(first)
+                title = f"{variant} - {first}"
+                rows += self.metric_rows(["", "", title], found[variant], paper.get(variant), *against)
         headers = [*(f"{name.upper() if name == 'mrr' else name} %" for name in METRICS), "seeds"]
         return ["data", "model", "", "", *headers], rows
 
     def link_prediction(self):
-        def paper_of(data, model, variant):
-            return self.paper["link-prediction"].get(data, {}).get(model, {}).get(variant)
-
-        return self.comparison(("plain", "bounded"), {"plain": "plain", "bounded": "bounded"}, paper_of)
+        return self.comparison("plain", "bounded")
 
     def sampling(self):
-        def paper_of(data, model, variant):
-            if variant == "plain":
-                return self.paper["link-prediction"].get(data, {}).get(model, {}).get(variant)
-            return self.paper["sampling"].get(data, {}).get(variant) if model == "complex" else None
-
-        kinds = ("plain", "uniform", "importance", "bernoulli")
-        return self.comparison(kinds, {kind: kind for kind in kinds}, paper_of)
+        return self.comparison("plain", "uniform", "importance", "bernoulli")
 
     def violations(self):
-        variants, rows, estimate = ("plain", "bounded"), [], library().estimate
-        trials = {
-            (data, model, variant, seed): self.trial(data, model, seed, variant)
-            for data, model in self.pairs()
-            for variant in variants
-            for seed in self.seeds
-        }
-        outcomes = self.run(trials, violations=True)
-        for data, model in self.pairs():
-            found = {v: [outcomes[data, model, v, seed]["violations"] for seed in self.seeds] for v in variants}
-            start = [data, MODEL_TITLES[model]]
-            for relation, first in found["plain"][0].items():
-                plain, bounded = ([each[relation] for each in found[v]] for v in variants)
-                upper = math.inf if first["upper"] is None else first["upper"]
-                row = [*start, relation, interval(first["lower"], upper), f"{first['subjects']:,}"]
-                row += [percent(estimate([v["outside"] for v in part])) for part in (plain, bounded)]
-                plain, bounded = ([v["mean"] for v in part] for part in (plain, bounded))
+        rows, estimate = [], library().estimate
+        for (data, model), found in self.run(("plain", "bounded"), violations=True).items():
+            start, paper = [data, MODEL_TITLES[model]], self.paper["violations"].get(data, {}).get(model, {})
+            for relation, first in found["plain"][0]["violations"].items():
+                parts = [[outcome["violations"][relation] for outcome in outcomes] for outcomes in found.values()]
+                plain, bounded = ([v["mean"] for v in part] for part in parts)
+                row = [*start, relation, interval(first["lower"], first["upper"]), f"{first['subjects']:,.0f}"]
+                row += [percent(estimate([v["outside"] for v in part])) for part in parts]
                 row += [amount(estimate(plain)), amount(estimate(bounded)), amount(estimate(bounded, plain), True)]
-                rows.append([*row, percent(estimate(bounded, plain, relative=True), True)])
+                row += [percent(estimate(bounded, plain, relative=True), True)]
+                rows.append([*row, f"{paper[relation]:+d}" if relation in paper else ""])
                 start = ["", ""]
         headers = ["data", "model", "relation", "bound", "heads", "outside %: plain", "bounded"]
-        return [*headers, "mean X: plain", "bounded", "change", "change %"], rows
+        return [*headers, "mean X: plain", "bounded", "change", "change %", "paper"], rows
 
-    def of_lambda(self):
+    def weight(self):
         """The points of the figure are kept in self.points: (data, model) -> list of dicts."""
-        estimate, rows, self.points = library().estimate, [], {}
-        trials = {}
-        for data, model in self.pairs():
-            for weight in self.lambdas:
-                changes = {"variant": "bounded", "lambda": weight} if weight else {}
-                for seed in self.seeds:
-                    trials[data, model, weight, seed] = self.trial(data, model, seed, **changes)
-        outcomes = self.run(trials, violations=True)
-
-        def average(outcome):  # of the relations' mean X
-            return estimate([part["mean"] for part in outcome["violations"].values()])["mean"]
-
-        for data, model in self.pairs():
-            found = {w: [outcomes[data, model, w, seed] for seed in self.seeds] for w in self.lambdas}
+        rows, estimate, first = [], library().estimate, self.lambdas[0]
+        for (data, model), found in self.run(self.lambdas, violations=True).items():
             hits = {w: [o["test"]["filtered"]["both"]["hits@10"] for o in part] for w, part in found.items()}
-            sums = {w: [average(outcome) for outcome in part] for w, part in found.items()}
-            first, start, points = self.lambdas[0], [data, MODEL_TITLES[model]], []
+            sums = {w: [library().average_sum(o["violations"]) for o in part] for w, part in found.items()}
+            start, points = [data, MODEL_TITLES[model]], []
             for weight in self.lambdas:
                 x, h = estimate(sums[weight]), estimate(hits[weight])
-                row = [*start, f"{weight:g}", amount(x), percent(h)]
+                changes = ["", ""]
                 if weight != first:
-                    row += [amount(estimate(sums[weight], sums[first]), True)]
-                    row += [percent(estimate(hits[weight], hits[first]), True)]
-                rows.append([*row, *[""] * (7 - len(row)), str(len(self.seeds))])
+                    changes = [amount(estimate(sums[weight], sums[first]), True)]
+                    changes += [percent(estimate(hits[weight], hits[first]), True)]
+                rows.append([*start, f"{weight:g}", amount(x), percent(h), *changes, str(len(self.seeds))])
                 start = ["", ""]
                 point = {"lambda": weight, "x_mean": x["mean"], "x_interval": x["interval"]}
                 points.append(point | {"hits@10": h["mean"], "hits@10_interval": h["interval"]})
             self.points[data, model] = points
-        headers = ["data", "model", "lambda", "mean X", "hits@10 %", "change of mean X", "of hits@10"]
-        return [*headers, "seeds"], rows
+        return ["data", "model", "lambda", "mean X", "hits@10 %", "change of mean X", "of hits@10", "seeds"], rows
 
     def poe(self):
         """The tails that seed 0 finds likely, p > 0.8, and at least five."""
@@ -1639,14 +1638,11 @@ class Reproduction:
         for data in self.data:
             if data not in self.people:
                 raise cardkge.CardkgeError(f"no person of {data} is named in data/reproduction.json")
-        trials = {
-            (data, model, variant): self.trial(data, model, 0, variant)
-            for data, model in self.pairs()
-            for variant in ("plain", "bounded")
-        }
-        self.run(trials)
-        for (data, model, variant), trial in trials.items():
-            run, dataset = open_run(self.run_options["out"] / trial_name(trial), data)
+        variants = ("plain", "bounded")
+        self.run(variants, seeds=[0])
+        for (data, model), variant in itertools.product(self.pairs(), variants):
+            folder = self.run_options["out"] / trial_name(self.trial(data, model, variant, 0))
+            run, dataset = open_run(folder, data)
             head, relation = self.people[data]
             h, r = find(run.entities, head, "entity"), find(run.relations, relation, "relation")
             probabilities = cardkge.probability(run.best_model().score_tails([h], [r]))[0]
@@ -1683,16 +1679,17 @@ def listed(text):
     return [text] if os.path.isdir(text) else list(dict.fromkeys(name for name in text.split(",") if name))
 
 
-REPRODUCE_HELP = """Make a table or figure of the paper, the paper's values beside ours.
+REPRODUCE_HELP = """Make a table or figure of the paper; where the paper has values, they stand beside ours.
 
 \b
 {}
 
 Runs what is missing in the folder --out, with the recipes in data/reproduction.json. Intervals (±) are 95 % confidence
-intervals over the seeds; differences are paired, run by run with the same seed."""
+intervals over the seeds; differences are paired, run by run with the same seed. `violations --plot` draws Figure 2, of
+two of the runs. Of Figure 3 the paper's text and caption name different data sets; the default is the text's."""
 
 
-@main.command(help=REPRODUCE_HELP.format("\n".join(f"{n:16} {about[0]}" for n, about in PAPER_TABLES.items())))
+@main.command(help=REPRODUCE_HELP.format("\n".join(f"{n:16} {about[1]}" for n, about in PAPER_TABLES.items())))
 @click.argument("table_name", metavar="TABLE", type=choice(*PAPER_TABLES))
 @option("--data", str, None, "Data sets, separated by commas.  [default: those of the table]")
 @option("--models", str, None, "Models, separated by commas.  [default: those of the table]")
@@ -1700,12 +1697,11 @@ intervals over the seeds; differences are paired, run by run with the same seed.
 @jobs_option
 @trial_threads_option
 @option("--out", FOLDER, Path("reproduction"), "Folder of the runs.")
-@option("--quick", bool, False, "A small form on families: shows that it works, no results.")
+@option("--quick", bool, False, "A small form, by default on families: shows that it works, no results.")
 @option("--markdown", bool, False, "Print the table for a document.")
 @option("--plot", FILE, None, "For lambda: draw the figure there (.png, .pdf, ...); needs matplotlib.")
 def reproduce(table_name, data, models, seeds, jobs, threads, out, quick, markdown, plot):
-    """Make a table or figure of the paper, the paper's values beside ours."""
-    _, its_data, its_models = PAPER_TABLES[table_name]
+    method, _, its_data, its_models = PAPER_TABLES[table_name]
     chosen = listed(models or its_models)
     for name in chosen:
         if name not in MODEL_TITLES:
@@ -1716,10 +1712,10 @@ def reproduce(table_name, data, models, seeds, jobs, threads, out, quick, markdo
     if plot and (table_name != "lambda" or len(plan.pairs()) != 1):
         raise click.UsageError("--plot is for `reproduce lambda` of one data set and one model.")
     pyplot = import_pyplot(plot) if plot else None
-    headers, rows = getattr(plan, table_name.replace("-", "_").replace("lambda", "of_lambda"))()
+    headers, rows = getattr(plan, method)()
     table(rows, headers, "l" * len(headers), "github" if markdown else "simple")
-    if plan.seconds:
-        click.echo(f"\n{len(plan.seconds)} runs, which trained for {sum(plan.seconds) / 60:,.1f} minutes")
+    for note in plan.notes:
+        say(note, err=True)
     if plot:
         (((data, model), points),) = plan.points.items()
         plot_lambda(pyplot, points, plot, f"{data}, {MODEL_TITLES[model]}")
