@@ -1479,11 +1479,10 @@ MODEL_TITLES = {"ermlp": "ER-MLP", "distmult": "DistMult", "complex": "ComplEx"}
 class Reproduction:
     """What `reproduce` was asked for, and a method for each table of PAPER_TABLES that returns headers and rows."""
 
-    def __init__(self, data, models, seeds, quick, out, jobs, threads):
+    def __init__(self, data, models, seeds, project, quick, out, jobs, threads):
         facts = library().read_json(Path(__file__).resolve().parent / "data" / "reproduction.json")
-        self.paper, self.recipes, self.people, self.lambdas = (
-            facts[name] for name in ("paper", "recipes", "people", "lambdas")
-        )
+        self.paper, self.people, self.lambdas = (facts[name] for name in ("paper", "people", "lambdas"))
+        self.recipes, self.unprojected = facts["recipes"], project == "none" and facts["unprojected"]
         self.data, self.models, self.seeds, self.quick = data, models, range(seeds), quick
         self.run_options = {"out": out, "jobs": jobs, "threads": threads}
         self.notes, self.points = [], {}
@@ -1492,7 +1491,10 @@ class Reproduction:
         return [(data, model) for data in self.data for model in self.models]
 
     def recipe(self, data, model):
-        return self.recipes.get(data, self.recipes["default"])[model]
+        recipe = self.recipes.get(data, self.recipes["default"])[model]
+        if self.unprojected:
+            recipe = {"train": recipe["train"] | {"project": "none"}, "regulariser": self.unprojected}
+        return recipe
 
     def trial(self, data, model, variant, seed):
         """A run of the recipe: "plain", or with the regulariser as "bounded", a sampling or a lambda says."""
@@ -1697,16 +1699,18 @@ two of the runs. Of Figure 3 the paper's text and caption name different data se
 @jobs_option
 @trial_threads_option
 @option("--out", FOLDER, Path("reproduction"), "Folder of the runs.")
+@option("--project", choice("unit", "none"), "unit", "The recipes: entity rows of norm 1, as everywhere, or free.")
 @option("--quick", bool, False, "A small form, by default on families: shows that it works, no results.")
 @option("--markdown", bool, False, "Print the table for a document.")
 @option("--plot", FILE, None, "For lambda: draw the figure there (.png, .pdf, ...); needs matplotlib.")
-def reproduce(table_name, data, models, seeds, jobs, threads, out, quick, markdown, plot):
+def reproduce(table_name, data, models, seeds, jobs, threads, out, project, quick, markdown, plot):
     method, _, its_data, its_models = PAPER_TABLES[table_name]
     chosen = listed(models or its_models)
     for name in chosen:
         if name not in MODEL_TITLES:
             raise click.UsageError(f"--models: {name!r} is none of {', '.join(MODEL_TITLES)}.")
-    plan = Reproduction(listed(data or ("families" if quick else its_data)), chosen, seeds, quick, out, jobs, threads)
+    folders = listed(data or ("families" if quick else its_data))
+    plan = Reproduction(folders, chosen, seeds, project, quick, out, jobs, threads)
     if not plan.data or (its_models and not chosen):
         raise click.UsageError("--data and --models need a name each.")
     if plot and (table_name != "lambda" or len(plan.pairs()) != 1):
