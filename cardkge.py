@@ -740,10 +740,10 @@ class Model:
 
     def d_pairs(self, h, r, t, upstream, gradients, out=None):
         """Backward pass of match(query_tails(h, r), t) for upstream (..., n, m) and one r (..., 1, w); d_t is
-        written to `out`, if that is given."""
+        written to `out`, if that is given. For scores in which h and r enter alike; ERMLP has its own."""
         u_t = upstream @ t
         d_t = np.matmul(np.swapaxes(upstream, -1, -2), self.query_tails(h, r), out=out)
-        return self.query_heads(r, u_t), self.query_heads(h, u_t).sum(-2, keepdims=True), d_t  # h and r enter alike
+        return self.query_heads(r, u_t), self.query_heads(h, u_t).sum(-2, keepdims=True), d_t
 
 
 class DistMult(Model):
@@ -1614,10 +1614,11 @@ class Trainer:
             table[ids] = rows
 
     def penalty_parts(self, sample, tables, subjects, objects):
-        """The regulariser's part of a step; subjects and objects of the sample as rows of `tables` (flat).
+        """The regulariser's part of a step; subjects and objects of the sample as rows of `tables` (flat). The weights
+        that are not 0 stand first in each row of the sample's weights.
 
         Returns (tasks, sum of G_hr for each relation (B,), and lambda times its gradients: of the subjects' and then
-        the objects' rows, of the relations' rows (B, 1, w), of w (B, k')); the arrays are filled by the tasks.
+        the objects' rows, of the relations' rows (B, w), of w (B, k')); the arrays are filled by the tasks.
         """
         relations, shape, counts, _, weights = sample[0], sample[1].shape, *sample[2:]
         subjects, objects = subjects.reshape(shape), objects.reshape(weights.shape)
@@ -1640,7 +1641,10 @@ class Trainer:
     def penalty_of_relations(
         self, part, relations, subjects, counts, objects, weights, tables, penalties, d_h, d_r, d_t, d_w
     ):
-        """sum of G_hr, and lambda times its gradients, of a part of the relations: `cardinality_penalty` on rows."""
+        """sum of G_hr, and lambda times its gradients, of a part of the relations: `cardinality_penalty` on rows.
+
+        In each row of `weights` those that are not 0 stand first, so that the columns after the last of them are left
+        out for all of the part."""
         rows, relation_rows, output = tables
         model, mlp = self.model, self.model.kind == kernels.ERMLP
         m = max(1, np.count_nonzero(weights[part].any(0)))  # a smaller sample is filled up with weights of 0
@@ -2240,16 +2244,17 @@ def read_outcome(folder):
     if type(epochs) is not int:
         raise CardkgeError(f"{folder / 'config.json'}: 'epoch' is {epochs!r}, expected int; {_REMEDY}")
     history = _read_history(folder / "history.csv", epochs)
-    wanted = {"mrr", "mean_rank", *(f"hits@{n}" for n in HITS)}
+    wanted, file = {"mrr", "mean_rank", *(f"hits@{n}" for n in HITS)}, "metrics.json"
     try:
         for setting in ("filtered", "raw"):
             if not all(_fits(test[setting]["both"][name], float) for name in wanted):
                 raise TypeError(f"{setting} metrics are no numbers")
+        file = "history.csv"
         seconds = sum(record["seconds"] for record in history)
         validated = [record for record in history if "valid_hits@10" in record]
         best = max(validated, key=lambda record: (record["valid_hits@10"], record["valid_mrr"]), default=None)
     except (KeyError, TypeError) as error:
-        raise CardkgeError(f"{folder}: its metrics or history are damaged ({error}); {_REMEDY}") from error
+        raise CardkgeError(f"{folder / file}: damaged ({error}); {_REMEDY}") from error
     return {
         "epoch": best["epoch"] if best else len(history),
         "valid": {name: best[f"valid_{name}"] for name in ("mrr", "hits@10")} if best else None,

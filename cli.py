@@ -1067,6 +1067,8 @@ def make_trial(options, where):
                 arguments.append(f"--{name}")
         context = train.make_context("train", arguments)
         settings = vars(checked_settings(context))
+        if settings["dim"] == library().DIMS[settings["model"]]:
+            settings["dim"] = None
     except click.UsageError as error:
         raise click.UsageError(f"{where}: {error.format_message()}") from None
     always, usual = ("data", "model", "seed"), vars(library().Settings())
@@ -1282,9 +1284,9 @@ def run_trials(trials, out, jobs, threads, cluster=None, bounds=None):
             datasets[source] = dataset, cardkge.describe_data(dataset)
         dataset, data = datasets[source]
         task = tasks[trial_name(trial)] = trial_task(trial, out, bounds and bounds(trial))
-        names = trial.get("bounds", "none"), bounds(trial) if bounds else "none"
-        bounds_of = (cardkge.find_bounds(name, dataset) for name in names)
-        expected[task["folder"]] = trial, dataset.relations, data, *bounds_of
+        its_bounds = cardkge.find_bounds(trial.get("bounds", "none"), dataset)
+        reported = bounds and reported_bounds(bounds(trial), dataset)
+        expected[task["folder"]] = trial, dataset.relations, data, its_bounds, reported
     del datasets, dataset  # their memory is for the runs
     make_folder(out, [])
     for folder, its in expected.items():
@@ -1310,26 +1312,34 @@ def run_trials(trials, out, jobs, threads, cluster=None, bounds=None):
     return [outcomes.get(trial_name(trial)) for trial in trials], failed
 
 
+def reported_bounds(name, dataset):
+    """The bounds that `violations` reports on: relation -> [lower, upper] of the bounded ones that have heads."""
+    limits, of_train = library().find_bounds(name, dataset), dataset.train[:, 1]
+    bounded = library().is_bounded(limits).nonzero()[0]
+    return {dataset.relations[r]: limits[r].tolist() for r in bounded if (of_train == r).any()}
+
+
 def check_trial(folder, trial, relations, data, bounds, reported):
     """An error if the run in the folder, begun or finished, is of other settings, data or bounds than the trial would
-    be now. Violations of other bounds than those to be `reported` are removed, to be taken anew."""
+    be now. Violations of other bounds than those to be `reported`, if any are, are removed, to be taken anew."""
     cardkge = library()
     settings, its_data = cardkge.read_config(folder)
     if its_data != data:
         raise cardkge.CardkgeError(f"{folder}: trained on other data than {trial['data']} is now; remove this folder")
-    for name, value in vars(cardkge.Settings(**trial)).items():
+    wanted = cardkge.Settings(**trial)
+    wanted.dim = wanted.dim or cardkge.DIMS[wanted.model]
+    for name, value in vars(wanted).items():
         found = getattr(settings, name)
-        if name not in ("data", "bounds") and found != value and (name, value) != ("dim", None):
+        if name not in ("data", "bounds") and found != value:
             option = "--" + cardkge.option_name(name)
             raise cardkge.CardkgeError(f"{folder}: trained with {option} {found}, not {value}; remove this folder")
     file = folder / "bounds.tsv"
     if file.exists() and (cardkge.read_bounds(file, relations) != bounds).any():
         now = trial.get("bounds", "none")
         raise cardkge.CardkgeError(f"{folder}: trained with other bounds than {now} now; remove this folder")
-    if (folder / VIOLATIONS).exists():
+    if reported is not None and (folder / VIOLATIONS).exists():
         found = cardkge.read_violations(folder / VIOLATIONS)
-        limits = dict(zip(relations, reported.tolist(), strict=True))
-        if any([v["lower"], v["upper"]] != limits.get(relation) for relation, v in found.items()):
+        if {relation: [v["lower"], v["upper"]] for relation, v in found.items()} != reported:
             (folder / VIOLATIONS).unlink()
 
 
@@ -1452,10 +1462,11 @@ def validated_trial(options, where):
     epochs = library().Settings(**trial).epochs
     if not trial.get("validate_every"):
         trial = make_trial(options | {"validate-every": epochs}, where)
-    if not 0 < trial["validate_every"] <= epochs:
+    every = trial.get("validate_every", 0)
+    if not 0 < every <= epochs:
         raise click.UsageError(
             f"{where}: no validation in {epochs} epochs, so nothing to choose by; raise --epochs"
-            f" or lower --validate-every ({trial['validate_every']})."
+            f" or lower --validate-every ({every})."
         )
     return trial
 

@@ -524,8 +524,10 @@ def take_rows(table, ids, out):
 @compiled
 def bounded_sums(scores, weights, count, lower, upper, scale, sums):
     """Eqs. 4 and 5 for one relation: sums[i] = X_i = sum_t weights[t] sigma(scores[t, i]) for the first `count` of n
-    subjects; returns the sum of their G_i = max(0, lower - X_i) + max(0, X_i - upper), and replaces scores (m, n) by
-    scale * d G / d scores, 0 at and within the bounds, and for the other subjects."""
+    subjects; returns the sum of their G_i = max(0, lower - X_i) + max(0, X_i - upper).
+
+    Replaces scores (m, n) by scale times the gradient of that sum. Column i of it is 0 where lower <= X_i <= upper (at
+    a bound itself G has a kink, and 0 is taken), and where i >= count: these subjects only fill the array up."""
     n = scores.shape[1]
     slopes = np.zeros(n, scores.dtype)
     sums[:] = 0

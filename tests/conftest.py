@@ -115,7 +115,8 @@ def finish(process):
 
 
 def snapshot(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    """The bytes of all files, by their paths inside the folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def wait_for(condition, seconds=60, process=None):

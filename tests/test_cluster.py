@@ -111,7 +111,12 @@ def test_a_worker_killed_during_the_search_loses_nothing(local, scheduler, tmp_p
             os.kill(orphan, signal.SIGCONT)
         code, output, errors = finish(command)
     assert code == 0, errors
-    assert "[3/3]" in output and "failed" not in output
+    assert [line[:5] for line in errors.splitlines() if line[:1] == "["] == [
+        "[1/3]",
+        "[2/3]",
+        "[3/3]",
+    ] and "failed" not in errors
+    assert "failed" not in output
     assert sorted(line[0] for line in output.splitlines() if line[1:3] == "  ") == ["0", "1", "2"]  # the table
     with open(out / "trials.csv", newline="") as lines:
         rows = list(csv.DictReader(lines))
@@ -129,8 +134,9 @@ def test_a_trial_that_fails_on_a_worker_is_reported(local, scheduler, tmp_path):
             "tune", *options, "--grid", "learning-rate=0.1,1e30", "--out", tmp_path / "out", "--cluster", address
         )
         code, output, errors = finish(command)
-    assert (code, errors) == (0, "")
-    assert "[2/2]" in output and "use a smaller learning rate" in output
+    lines = errors.splitlines()
+    assert code == 0 and [line[:5] for line in lines] == ["[1/2]", "[2/2]"]
+    assert sum("use a smaller learning rate" in line for line in lines) == 1 and "[2/2]" not in output
     with open(tmp_path / "out" / "trials.csv", newline="") as lines:
         good, bad = csv.DictReader(lines)
     assert good["hits@10"] and not good["failure"] and "use a smaller learning rate" in bad["failure"]
@@ -145,6 +151,23 @@ def test_clusters_that_are_none_are_one_line_each(local, scheduler, tmp_path):
         code, output, errors = finish(process)
         assert (code, output) == (1, "") and errors.count("\n") == 1
         assert errors.startswith(f"error: {address}: {reasons[address]}")
+
+
+def test_a_run_on_a_cluster_has_one_thread_unless_more_are_wanted(local, tmp_path, monkeypatch):
+    """For a worker has as many runs at once as it has threads."""
+    seen = []
+
+    def carry_out(tasks, threads, address, report):
+        seen.append((address, threads))
+        for task in tasks:
+            report(task, "error: no")
+
+    monkeypatch.setattr(cli, "carry_out_on_cluster", carry_out)
+    monkeypatch.setattr(cli.library(), "count_cores", lambda: 8)
+    options = ("tune", "--data", local[0], "--grid", "seed=0,1", "--out", tmp_path / "out", "--cluster", "there")
+    for more in ((), ("--threads", 3)):
+        assert invoke(*options, *more).exit_code == 1
+    assert seen == [("there", 1), ("there", 3)]
 
 
 @pytest.mark.parametrize("missing", ["joblib", "distributed"])

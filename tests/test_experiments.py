@@ -6,6 +6,7 @@ import json
 import math
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -118,7 +119,8 @@ def finished(toy, tmp_path):
 def test_an_outcome_is_that_of_the_run(finished, settings):
     folder = finished(**settings)
     run, found = cardkge.load_run(folder), cardkge.read_outcome(folder)
-    assert found["settings"] == run.settings and found["data"] == run.data and found["test"] == run.metrics
+    assert found.keys() == {"epoch", "valid", "test", "seconds"} and found["test"] == run.metrics
+    assert cardkge.read_config(folder) == (run.settings, run.data)
     assert found["seconds"] == sum(record["seconds"] for record in run.history)
     if run.best:
         assert found["epoch"] == run.best["epoch"]
@@ -142,6 +144,12 @@ def damage_epoch(folder, value):
     (folder / "config.json").write_text(json.dumps(config))
 
 
+def damage_metrics(folder, change):
+    metrics = json.loads((folder / "metrics.json").read_text())
+    change(metrics)
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+
+
 def damage_history(folder, column):
     text = (folder / "history.csv").read_text()
     (folder / "history.csv").write_text(text.replace(column, "other", 1))
@@ -152,6 +160,12 @@ def damage_history(folder, column):
     [
         (lambda folder: (folder / "metrics.json").unlink(), "metrics.json"),
         (lambda folder: (folder / "metrics.json").write_text("["), "metrics.json"),
+        (lambda folder: (folder / "metrics.json").write_text("{}"), "metrics.json"),
+        (lambda folder: (folder / "metrics.json").write_text("[]"), "metrics.json"),
+        (lambda folder: damage_metrics(folder, lambda found: found.pop("raw")), "metrics.json"),
+        (lambda folder: damage_metrics(folder, lambda found: found["raw"].update(both=[])), "metrics.json"),
+        (lambda folder: damage_metrics(folder, lambda found: found["filtered"]["both"].pop("mrr")), "metrics.json"),
+        (lambda folder: damage_metrics(folder, lambda found: found["raw"]["both"].update(mrr="1")), "metrics.json"),
         (lambda folder: (folder / "config.json").unlink(), "config.json"),
         (lambda folder: damage_epoch(folder, None), "config.json"),
         (lambda folder: damage_epoch(folder, "6"), "config.json"),
@@ -169,6 +183,60 @@ def test_an_outcome_of_a_damaged_run_is_an_error(finished, damage, file):
     assert str(folder / file) in str(error.value) and "\n" not in str(error.value)
 
 
+VIOLATIONS = {"r": {"lower": 0.0, "upper": None, "subjects": 3, "outside": 0.5, "mean": 2.0, "quartiles": [1, 2, 3]}}
+
+
+def test_violations_are_read(tmp_path):
+    (tmp_path / "found.json").write_text(json.dumps({"run": VIOLATIONS}))
+    expected = {"lower": 0.0, "upper": math.inf, "subjects": 3.0, "outside": 0.5, "mean": 2.0}
+    assert cardkge.read_violations(tmp_path / "found.json") == {"r": expected}
+    assert cardkge.average_sum({"a": {"mean": 1.0}, "b": {"mean": 4.0}}) == 2.5
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"run": VIOLATIONS, "other": VIOLATIONS},
+        {},
+        [],
+        3,
+        {"run": 3},
+        {"run": {"r": 3}},
+        {"run": {"r": "lower"}},
+        {"run": {"r": {name: v for name, v in VIOLATIONS["r"].items() if name != "upper"}}},
+        {"run": {"r": {name: v for name, v in VIOLATIONS["r"].items() if name != "mean"}}},
+        {"run": {"r": VIOLATIONS["r"] | {"mean": "much"}}},
+        {"run": {"r": VIOLATIONS["r"] | {"outside": None}}},
+        None,
+    ],
+)  # fmt: skip
+def test_damaged_violations_are_one_line(tmp_path, content):
+    file = tmp_path / "violations.json"
+    file.write_text("{" if content is None else json.dumps(content))
+    with pytest.raises(cardkge.CardkgeError) as error:
+        cardkge.read_violations(file)
+    assert str(file) in str(error.value) and "\n" not in str(error.value)
+
+
+# --- sums as they are shown
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        (0.0, "0"), (2.345, "2.35"), (-2.345, "-2.35"), (99.4, "99.4"), (100.4, "100"), (-100.4, "-100"),
+        (4321.6, "4,322"), (-4321.6, "-4,322"), (-4321.5, "-4,322"), (-1234567.0, "-1,234,567"),
+    ],
+)  # fmt: skip
+def test_sums_have_three_digits_or_more_and_no_exponent(value, text):
+    assert cli.short(value) == text
+
+
+def test_amounts_of_large_changes_have_no_exponent():
+    assert cli.amount({"mean": -43215000.0, "interval": 12345.6}, True) == "-43,215,000 ± 12,346"
+    assert cli.amount({"mean": 43215000.0, "interval": None}, True) == "+43,215,000"
+
+
 # --- trials
 
 
@@ -182,20 +250,21 @@ def name_of(*given, **options):
     return cli.trial_name(trial(*given, **options))
 
 
-def test_a_trial_has_what_was_given_and_three_settings_always():
+def test_a_trial_has_what_is_no_default_and_three_settings_always():
     assert trial() == {"data": "families", "model": "distmult", "seed": 0}
-    found = trial(("lambda", "1e-2"), ("filter-negatives", "yes"), batch_size=8, model="complex", seed=3)
+    found = trial(("lambda", "2e-2"), ("filter-negatives", "yes"), batch_size=8, model="complex", seed=3)
     assert found == {
         "data": "families", "model": "complex", "seed": 3,
-        "penalty_weight": 0.01, "filter_negatives": True, "batch_size": 8,
+        "penalty_weight": 0.02, "filter_negatives": True, "batch_size": 8,
     }  # fmt: skip
     cardkge.Settings(**found).check()
 
 
 def test_names_are_readable():
-    assert name_of(("lambda", 0.01), bounds="mined", dim=8, seed=1) == (
-        "families,distmult,dim=8,bounds=mined,lambda=0.01,seed=1"
+    assert name_of(("lambda", 0.02), bounds="mined", dim=8, seed=1) == (
+        "families,distmult,dim=8,bounds=mined,lambda=0.02,seed=1"
     )
+    assert name_of(("lambda", 0.01), bounds="mined", subjects=10) == "families,distmult,bounds=mined,seed=0"
     assert name_of(("lambda", 1e-5), learning_rate=2) == "families,distmult,learning-rate=2,lambda=1e-05,seed=0"
 
 
@@ -205,7 +274,7 @@ def test_distinct_trials_have_distinct_names_that_are_safe(tmp_path, monkeypatch
     folders += ["a\nb", "a:b", 'a"b', "a'b", "%s", "~", "*", "a\\b", "é", "e\u0301", "\udcff", ".a", "a."]
     folders += ["x" * 250, "y" * 250, "ä" * 100]
     paths = ["/", *(f"./{folder}" for folder in folders)]
-    chosen = [{}, {"bounds": "mined"}, {"bounds": "none"}]
+    chosen = [{}, {"bounds": "mined"}]
     chosen += [{name: path} for name in ("data", "bounds") for path in paths]
     chosen += [{"bounds": "./a b", "data": "./a b"}, {"columns": "htr"}, {"data": "wn18"}, {"seed": 1}, {"seed": 11}]
     chosen += [{"model": name} for name in ("complex", "ermlp")] + [{"filter-negatives": True}]
@@ -243,6 +312,13 @@ def test_equal_trials_have_one_name_whatever_the_way_they_are_written(tmp_path, 
     same("lambda", 0.01, "0.01", "1e-2", ".01", " 0.010")
     same("lambda", 0, "0", "0.0", "-0", -0.0)
     same("seed", 1, "1", "01", "+1")
+    usual = vars(cardkge.Settings())
+    for name, value in usual.items():  # at its default, or left out
+        if value is not None:
+            assert name_of((cardkge.option_name(name), value)) == name_of(), name
+    for model, dim in cardkge.DIMS.items():
+        assert name_of(model=model, dim=dim) == name_of(model=model) != name_of(model=model, dim=dim + 1)
+    assert trial(("sampling", "uniform"), ("lambda", "1e-2"), bounds="mined") == trial(bounds="mined")
     same("filter-negatives", True, "true", "True", "yes", 1)
     same("filter-negatives", False, "false", "no", 0)
     for name in ("data", "bounds"):
@@ -440,28 +516,67 @@ def test_a_trial_begun_by_another_in_the_same_moment_is_waited_for(tmp_path):
             if len(calls) == 1:
                 folder.mkdir()
                 held.enter_context(cli.sole_use(folder))
-                ended = super().run(command, **options)
+                code, errors = super().run(command, **options)
                 held.close()
-                return ended
+                assert code == 1 and cli.IN_USE in errors
+                return code, errors
             return super().run(command, **options)
 
     assert cli.perform(task, 1, Late()) is None
     assert len(calls) == 2 and cardkge.load_run(folder).metrics
 
 
+@pytest.mark.parametrize("finishes", [True, False])
+def test_a_trial_that_another_saves_between_the_look_and_the_start_is_no_error(tmp_path, finishes):
+    """The process then finds a run in the folder; what that lacks is done, and nothing where it is finished."""
+    task = cli.trial_task(trial(data=write_ring(tmp_path / "ring"), dim=4, epochs=2), tmp_path)
+    folder, calls = Path(task["folder"]), []
+
+    class Late(cli.Processes):
+        def run(self, command, **options):
+            calls.append(command)
+            if len(calls) == 1:
+                ok(*task["train"])
+                if not finishes:
+                    (folder / "metrics.json").unlink()
+                ended = super().run(command, **options)
+                assert ended[0] == 1 and "already holds a run" in ended[1]
+                return ended
+            return super().run(command, **options)
+
+    assert cli.perform(task, 1, Late()) is None
+    assert ["--resume" in command for command in calls] == [False] + [True] * (not finishes)
+    assert cardkge.load_run(folder).metrics and cardkge.load_run(folder).epoch == 2
+
+
+def test_a_process_that_cannot_be_started_is_a_line(tmp_path):
+    task = cli.trial_task(trial(), tmp_path) | {"program": [str(tmp_path / "no python")]}
+    line = "a process cannot be started: No such file or directory"
+    assert cli.perform(task, 1, cli.Processes()) == line
+    assert cli.Processes().run([str(tmp_path / "none")]) == (1, line)
+
+
+def test_processes_are_run_to_their_end_and_stopped_together():
+    processes = cli.Processes()
+    code, errors = processes.run([sys.executable, "-c", "import os; print(1); os.write(2, b'\\xff!'); os._exit(3)"])
+    assert (code, errors) == (3, "\ufffd!") and not processes.running
+    processes.stop()
+    assert processes.run(["nothing"]) == (1, "stopped")
+
+
 @pytest.mark.parametrize(
     "code, errors, line",
     [
-        (1, b"warning: w\nerror: what\n\n", "error: what"),
-        (-9, b"warning: w\n", "exit code -9"),
-        (-9, b"", "exit code -9"),
-        (1, b"Traceback\nValueError: \xff\n", "ValueError: \ufffd"),
+        (1, "warning: w\nerror: what\n\n", "error: what"),
+        (-9, "warning: w\n", "exit code -9"),
+        (-9, "", "exit code -9"),
+        (1, "Traceback\nValueError: \ufffd\n", "ValueError: \ufffd"),
     ],
 )
 def test_the_reason_of_a_failed_trial(tmp_path, code, errors, line):
     class Failing(cli.Processes):
         def run(self, command, **options):
-            return cli.subprocess.CompletedProcess(command, code, b"", errors)
+            return code, errors
 
     assert cli.perform(cli.trial_task(trial(), tmp_path), 1, Failing()) == line
 

@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import invoke, one_error
+from conftest import invoke, ok, one_error
 
 import cardkge
 import cli
@@ -24,8 +24,7 @@ def runs(tmp_path_factory):
 
     def train(name, *arguments):
         small = ("--data", home / "data", "--dim", 4, "--batches", 3, "--threads", 1)
-        result = invoke("train", *small, *arguments, "--out", home / name)
-        assert result.exit_code == 0, result.output
+        ok("train", *small, *arguments, "--out", home / name)
 
     regularised = ("--bounds", "mined", "--lambda", 0.1, "--sampling", "exact", "--objects", N, "--subjects", 3)
     train("plain", "--epochs", 3)
@@ -50,12 +49,6 @@ def figures(monkeypatch):
 @pytest.fixture
 def pyplot(figures):
     return cli.import_pyplot("x.png")
-
-
-def ok(*arguments):
-    result = invoke(*arguments)
-    assert result.exit_code == 0, (result.output, result.exception)
-    return result
 
 
 def violations_of(sums, lower=0.0, upper=2.0):

@@ -6,6 +6,8 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 
 import pytest
 from conftest import ROOT, children, finish, invoke, ok, one_error, start, usage_error, wait_for, write_ring
@@ -184,7 +186,7 @@ def test_sampling(out, tmp_path):
 def test_violations(out, tmp_path):
     headers, rows = reproduce("violations", *QUICK, "--jobs", 2, "--out", out)
     assert headers[2:7] == ["relation", "bound", "heads", "outside %: plain", "bounded"]
-    assert headers[7:] == ["mean X: plain", "bounded", "change", "change %"]
+    assert headers[7:] == ["mean X: plain", "bounded", "change", "change %", "paper"]
     plain, bounded = ([violations_of(folder, tmp_path) for folder in runs] for runs in pair(out))
     assert [row[2] for row in rows] == list(plain[0]) and "parent" in plain[0]
     for row in rows:
@@ -199,6 +201,7 @@ def test_violations(out, tmp_path):
         assert parsed(row[9]) == near(expected(*changes)) and row[9][0] in "+-"
         shares = [100 * change / a["mean"] for change, a in zip(changes, before, strict=True)]
         assert parsed(row[10]) == near(expected(*shares)) and row[10][0] in "+-"
+        assert row[11] == ""
 
 
 def test_lambda(out, tmp_path):
@@ -247,9 +250,14 @@ def test_nothing_is_run_twice_and_a_document_has_the_same_figures(out, monkeypat
     _, rows = reproduce("link-prediction", *QUICK, "--jobs", 2, "--out", out)
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in out.glob("*/*")}
     monkeypatch.setattr(cli, "perform", None)
-    text = ok("reproduce", "link-prediction", *QUICK, "--out", out).stdout.splitlines()
-    assert text[0] == f"4 of 4 runs are in {out} already"
-    assert set(text[2]) == {"-", " "} and [line.split() for line in text[3:]] == [" ".join(row).split() for row in rows]
+    result = ok("reproduce", "link-prediction", *QUICK, "--out", out)
+    text = result.stdout.splitlines()
+    assert set(text[1]) == {"-", " "} and [line.split() for line in text[2:]] == [" ".join(row).split() for row in rows]
+    notes = result.stderr.splitlines()
+    assert notes[0] == f"4 of 4 runs are in {out} already"
+    seconds = sum(cardkge.read_outcome(folder)["seconds"] for side in pair(out) for folder in side)
+    assert notes[1] == f"4 runs, which trained for {seconds / 60:,.1f} minutes. Their settings, but the seed:"
+    assert notes[2:] == [side[0].name.removesuffix(",seed=0") for side in pair(out)]
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in out.glob("*/*")} == before
 
 
@@ -265,7 +273,7 @@ def test_what_was_killed_goes_on_to_the_same_table(out, tmp_path):
         process.communicate()
     assert len(list(tmp_path.glob("out/*/metrics.json"))) < 4
     code, output, errors = finish(start("reproduce", "link-prediction", *QUICK, "--out", tmp_path / "out", "--jobs", 2))
-    assert (code, errors) == (0, "") and re.match(r"[123] of 4 runs are in ", output)
+    assert code == 0 and re.match(r"[123] of 4 runs are in ", errors) and " runs" not in output
     assert [line.split() for line in output.splitlines()[-3:]] == [" ".join(row).split() for row in rows]
     for path in tmp_path.glob("out/*/model.npz"):
         assert path.read_bytes() == (out / path.parent.name / "model.npz").read_bytes()
@@ -313,6 +321,79 @@ def test_a_folder_without_a_recipe_takes_the_default_one(ring, tmp_path, monkeyp
     assert "no person of" in one_error(invoke("reproduce", "poe", *options))
 
 
+def set_facts(monkeypatch, **changes):
+    """Change data/reproduction.json as `reproduce` reads it."""
+    real = cardkge.read_json
+    monkeypatch.setattr(
+        cardkge, "read_json", lambda path: real(path) | (changes if path.name == "reproduction.json" else {})
+    )
+
+
+def test_tables_share_the_runs_that_they_can_share(ring, tmp_path, monkeypatch):
+    """With the default recipe "bounded" is sampling=uniform and lambda=0.01; plain is lambda=0."""
+    set_facts(monkeypatch, lambdas=[0, 0.01, 0.1])
+    out = tmp_path / "out"
+    options = ("--quick", "--models", "complex", "--seeds", 1, "--jobs", 2, "--threads", 1, "--out", out)
+    counts = []
+    for name in ("link-prediction", "sampling", "lambda", "violations"):
+        reproduce(name, *options, "--data", "wn18rr")
+        counts.append(len(list(out.iterdir())))
+    assert counts == [2, 4, 5, 5]
+    before = {path: path.read_bytes() for path in out.glob("*/violations.json")}
+    assert len(before) == 3
+    reproduce("link-prediction", *options, "--data", "wn18rr")  # has no use for them, and leaves them
+    assert {path: path.read_bytes() for path in out.glob("*/violations.json")} == before
+
+
+def test_violations_of_other_bounds_are_taken_anew(ring, tmp_path, monkeypatch):
+    """The bounds of the recipe change, first those of r0, then there is one of r1 too: the plain run stays, and in each
+    table the bounds are the same for both runs."""
+    out, models = tmp_path / "out", set()
+    options = ("--quick", "--models", "distmult", "--seeds", 1, "--threads", 1, "--out", out, "--data", ring)
+    for name, text in (("mined", None), ("a", "r0\t0\t3\n"), ("b", "r0\t0\t3\nr1\t1\t5\n"), ("mined", None)):
+        bounds, limits = "mined", {f"r{i}": [0, 1] for i in range(3)}
+        if text:
+            bounds = tmp_path / f"{name}.tsv"
+            bounds.write_text(text)
+            limits = {line.split()[0]: [float(x) for x in line.split()[1:]] for line in text.splitlines()}
+        recipe = {"train": {"validate-every": 1}, "regulariser": {"bounds": str(bounds)}}
+        set_facts(monkeypatch, recipes={"default": {"distmult": recipe}, "quick": FACTS["recipes"]["quick"]})
+        _, rows = reproduce("violations", *options)
+        runs = runs_of(out, bounds="none") + runs_of(out, bounds=str(bounds))
+        assert len(runs) == 2 and sorted(row[2] for row in rows) == sorted(limits)
+        models.add((runs[0] / "model.npz").stat().st_mtime_ns)
+        for run in runs:
+            ok("violations", run, "--bounds", bounds, "--json", tmp_path / "found.json", "--threads", 1)
+            (expected,) = json.loads((tmp_path / "found.json").read_text()).values()
+            assert {relation: [v["lower"], v["upper"]] for relation, v in expected.items()} == limits
+            (found,) = json.loads((run / "violations.json").read_text()).values()
+            assert found == expected
+    assert len(models) == 1
+
+
+def test_damaged_violations_and_metrics_are_one_line(ring, tmp_path):
+    out = tmp_path / "out"
+    options = ("violations", "--quick", "--data", ring, "--models", "distmult", "--seeds", 1, "--threads", 1)
+    options = (*options, "--out", out)
+    _, rows = reproduce(*options)
+    file = next(out.glob("*,bounds=mined,*/violations.json"))
+    content = json.loads(file.read_text())
+    (found,) = content.values()
+    for damaged in (
+        json.dumps({"one": found, "two": found}),
+        json.dumps({"one": {**found, "r1": {name: v for name, v in found["r1"].items() if name != "upper"}}}),
+        "{",
+    ):
+        file.write_text(damaged)
+        assert str(file) in one_error(invoke("reproduce", *options))
+    file.unlink()
+    assert reproduce(*options)[1] == rows  # as the error says
+    (file.parent / "metrics.json").write_text("{}")
+    result = invoke("reproduce", *options)
+    assert str(file.parent / "metrics.json") in result.stderr.splitlines()[-1]
+    assert result.exit_code == 1 and isinstance(result.exception, SystemExit) and len(result.stderr.splitlines()) == 2
+
+
 def test_sizes_and_bounds_of_data_here_and_not_here(ring, tmp_path):
     shutil.rmtree(tmp_path / "sets" / "wn18")
     headers, rows = reproduce("datasets")
@@ -340,7 +421,19 @@ def test_sizes_and_bounds_of_data_here_and_not_here(ring, tmp_path):
     assert [row[1:] for row in rows] == [[name, f"[{low}, {up}]", "-"] for name, low, up in mined]
 
 
-@pytest.mark.skipif("wn18" not in os.listdir(os.environ.get("CARDKGE_DATA") or ROOT), reason="wn18 is not at hand")
+def test_this_file_is_collected_with_several_data_folders_some_of_them_missing(tmp_path):
+    folders = os.pathsep.join(str(tmp_path / name) for name in ("missing", "", "missing too"))
+    options = ("--collect-only", "-q", "-p", "no:cacheprovider", __file__)
+    collected = subprocess.run(
+        [sys.executable, "-m", "pytest", *options], env={**os.environ, "CARDKGE_DATA": folders}, capture_output=True
+    )
+    assert collected.returncode == 0 and b"test_bounds_of_wn18_are_the_papers" in collected.stdout
+
+
+@pytest.mark.skipif(
+    not any(entry["name"] == "wn18" and entry["folder"] for entry in cardkge.dataset_table()),
+    reason="wn18 is not at hand",
+)
 def test_bounds_of_wn18_are_the_papers():
     _, rows = reproduce("constraints", "--data", "wn18")
     assert [row[1:] for row in rows] == [
@@ -384,5 +477,8 @@ def test_a_run_that_fails_is_named(tmp_path, monkeypatch):
 
     monkeypatch.setattr(cli, "perform", perform)
     options = ("--quick", "--models", "complex", "--seeds", 1, "--out", tmp_path / "out")
-    line = one_error(invoke("reproduce", "link-prediction", *options))
+    result = invoke("reproduce", "link-prediction", *options)
+    *progress, line = result.stderr.splitlines()
+    assert result.exit_code == 1 and isinstance(result.exception, SystemExit) and result.stdout == ""
+    assert [text[:5] for text in progress] == ["[1/2]", "[2/2]"] and "failed: what happened" in progress[1]
     assert line.startswith("error: 2 of 2 runs failed; families,complex,") and line.endswith(": other")

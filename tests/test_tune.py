@@ -1,9 +1,11 @@
 """`tune`: every combination, the best on valid, and nothing done twice however it was stopped."""
 
+import contextlib
 import csv
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -28,6 +30,16 @@ def ring(tmp_path_factory):
 def read_trials(out):
     with open(out / "trials.csv", encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def progress(errors):
+    """The lines on standard error, each of which must be one of the search's progress."""
+    lines = errors.splitlines()
+    for line in lines:
+        assert re.fullmatch(r"\[\d+/\d+\] \d+:\d\d  .*: (done|failed: .*)|\d+ of \d+ runs are in .* already", line), (
+            line
+        )
+    return lines
 
 
 def state(out):
@@ -83,9 +95,9 @@ def test_nothing_finished_is_run_again(ring, tuned, monkeypatch):
     out, output = tuned
     before = state(out)
     monkeypatch.setattr(cli, "perform", None)
-    again = ok("tune", "--data", ring, *COMMON, *GRID, "--jobs", 2, "--out", out).stdout
-    assert again.startswith(f"8 of 8 runs are in {out} already\n")
-    assert again.splitlines()[1:] == output.splitlines()[8:]
+    again = ok("tune", "--data", ring, *COMMON, *GRID, "--jobs", 2, "--out", out)
+    assert again.stderr == f"8 of 8 runs are in {out} already\n"
+    assert again.stdout == output
     assert state(out) == before
 
 
@@ -94,8 +106,10 @@ def test_a_larger_grid_runs_what_is_new_alone(ring, copy):
     grid = [text.replace("0.5", "0.5,1") for text in GRID if "filter" not in text and text != "--grid"]
     grid = [x for text in grid for x in ("--grid", text)]
     result = ok("tune", "--data", ring, *COMMON, *grid, "--jobs", 50, "--threads", 1, "--out", copy)
-    assert result.stdout.startswith(f"4 of 6 runs are in {copy} already\n") and "[2/2]" in result.stdout
+    lines = progress(result.stderr)
+    assert lines[0] == f"4 of 6 runs are in {copy} already" and [line[:5] for line in lines[1:]] == ["[1/2]", "[2/2]"]
     assert len(read_trials(copy)) == 6
+    assert {line.rpartition(",learning-rate=")[2] for line in lines[1:]} == {"1,validate-every=2,seed=0: done"}
     after = state(copy)
     assert {path: after[path] for path in before} == before and len(after) > len(before)
 
@@ -108,9 +122,9 @@ def test_toml_and_the_command_line_agree(ring, tuned, copy, tmp_path, monkeypatc
     rows = read_trials(copy)
     monkeypatch.setattr(cli, "perform", None)  # no run is missing
     options = ("--dim", 4, "--grid", "filter-negatives=true,false")  # of both places, the command line wins
-    found = ok("tune", "--file", tmp_path / "grid.toml", *options, "--out", copy).stdout
-    assert f"8 of 8 runs are in {copy} already\n" in found
-    assert found.splitlines()[-3:] == tuned[1].splitlines()[-3:]
+    found = ok("tune", "--file", tmp_path / "grid.toml", *options, "--out", copy)
+    assert found.stderr == f"8 of 8 runs are in {copy} already\n"
+    assert found.stdout.splitlines()[-3:] == tuned[1].splitlines()[-3:]
     for row in rows:
         row["learning-rate"] = str(float(row["learning-rate"]))
     assert read_trials(copy) == rows
@@ -174,17 +188,16 @@ def whole(ring, tmp_path_factory):
     return {seed: (folder / str(seed) / "model.npz").read_bytes() for seed in (0, 1)}
 
 
-def slow_tune(ring, out, **options):
-    return start(
-        "tune", "--data", ring, *SLOW, "--grid", "seed=0,1", "--jobs", 2, "--threads", 1, "--out", out, **options
-    )
+def slow_tune(ring, out, seeds="0,1"):
+    options = ("--data", ring, *SLOW, "--grid", f"seed={seeds}", "--jobs", len(seeds.split(",")), "--threads", 1)
+    return start("tune", *options, "--out", out)
 
 
-def check_whole(out, whole):
+def check_whole(out, whole, seeds="0,1"):
     models = {seed: (run / "model.npz").read_bytes() for seed in (0, 1) for run in out.glob(f"*,seed={seed}")}
     assert models == whole
-    assert sorted(row["seed"] for row in read_trials(out)) == ["0", "1"]
-    assert [row["failure"] for row in read_trials(out)] == ["", ""]
+    rows = read_trials(out)
+    assert sorted((row["seed"], row["failure"]) for row in rows) == [(seed, "") for seed in seeds.split(",")]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -209,29 +222,47 @@ def test_a_stopped_search_goes_on_to_the_same_bits(ring, whole, tmp_path, number
         assert all(cardkge.load_run(path.parent).epoch < 1500 for path in out.glob("*/model.npz"))
     assert not list(out.glob("*/metrics.json")) and not (out / "trials.csv").exists()
     code, output, errors = finish(slow_tune(ring, out))
-    assert (code, errors) == (0, "") and "[2/2]" in output
+    assert code == 0 and [line[:5] for line in progress(errors)] == ["[1/2]", "[2/2]"] and "[2/2]" not in output
     check_whole(out, whole)
 
 
 def test_trials_that_outlive_a_killed_search_are_waited_for(ring, whole, tmp_path):
     """Never do two processes train into one folder."""
-    out = tmp_path / "out"
+    out, began = tmp_path / "out", {}
+
+    def look():  # a process that begins or ends may have no arguments yet, or no longer
+        began.update({pid: a for pid, a in children(second.pid).items() if "train" in a})
+
     process = slow_tune(ring, out)
+    wait_for(lambda: len(list(out.glob("*/model.npz"))) == 2, process=process)
+    orphans = children(process.pid)
     try:
-        wait_for(lambda: len(list(out.glob("*/model.npz"))) == 2, process=process)
-        orphans = children(process.pid)
-    finally:
+        for pid in orphans:
+            os.kill(pid, signal.SIGSTOP)
         process.kill()
         process.communicate()
-    second = slow_tune(ring, out)
-    began = []
-    while second.poll() is None:
-        began += children(second.pid).values()
-        time.sleep(0.01)
-    code, _, errors = finish(second)
-    assert (code, errors) == (0, "")
-    assert len(orphans) == 2 and began == []
-    check_whole(out, whole)
+        assert len(orphans) == 2 and not list(out.glob("*/metrics.json"))
+        second = slow_tune(ring, out, "0,1,2")
+        while not list(out.glob("*,seed=2/metrics.json")):  # a trial of its own, while both orphans have their folders
+            assert second.poll() is None, second.communicate()
+            look()
+            time.sleep(0.01)
+        for folder in out.glob("*,seed=[01]"):
+            with cli.sole_use(folder) as free:
+                assert not free and not (folder / "metrics.json").exists()
+        for pid in orphans:
+            os.kill(pid, signal.SIGCONT)
+        while second.poll() is None:
+            look()
+            time.sleep(0.01)
+        code, _, errors = finish(second)
+    finally:
+        for pid in orphans:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    assert code == 0 and len(progress(errors)) == 3
+    assert len(began) == 1 and next(iter(began.values()))[-3].endswith(",seed=2")  # --out FOLDER --threads 1
+    check_whole(out, whole, "0,1,2")
 
 
 def test_a_search_that_waits_can_be_stopped(ring, tmp_path):
@@ -258,9 +289,11 @@ def test_a_search_that_waits_can_be_stopped(ring, tmp_path):
             code, _, errors = finish(process)
         finally:
             process.kill()
-    assert code == 143 and errors == "stopped; the same command goes on from here\n"
+    *lines, last = errors.splitlines()
+    assert code == 143 and last == "stopped; the same command goes on from here"
+    assert len(lines) <= 1 and all(line[:5] == "[1/2]" and line.endswith(",seed=1: done") for line in lines)
     assert list(held.iterdir()) == []
-    assert "1 of 2 runs are in" in ok("tune", *options).stdout
+    assert ok("tune", *options).stderr.startswith(f"1 of 2 runs are in {out} already\n")
 
 
 # --- failures
@@ -281,10 +314,63 @@ def test_a_trial_that_diverges_is_reported_and_the_others_are_ranked(ring, tmp_p
             "",
             "",
         ]
-        assert f"{bad['run']}: failed: {bad['failure']}\n" in result.stdout
+        assert any(line.endswith(f"{bad['run']}: failed: {bad['failure']}") for line in progress(result.stderr))
         assert f"chosen: {out / good['run']}\n" in result.stdout
     result = invoke("tune", *options, "--grid", "learning-rate=1e30")
-    assert f"all 1 runs failed; {bad['run']}: {bad['failure']}" in one_error(result)
+    shown, line = result.stderr.splitlines()
+    assert progress(shown) and line == f"error: all 1 runs failed; {bad['run']}: {bad['failure']}"
+    assert result.exit_code == 1 and isinstance(result.exception, SystemExit)
+
+
+@pytest.mark.parametrize("name, content", [("history.csv", None), ("metrics.json", "{}"), ("metrics.json", "[")])
+def test_a_trial_that_cannot_be_read_afterwards_fails_and_the_others_are_ranked(
+    ring, tmp_path, monkeypatch, name, content
+):
+    real, out = cli.perform, tmp_path / "out"
+
+    def perform(task, threads, processes):
+        error, folder = real(task, threads, processes), Path(task["folder"])
+        if folder.name.endswith("seed=0"):
+            (folder / name).unlink() if content is None else (folder / name).write_text(content)
+        return error
+
+    monkeypatch.setattr(cli, "perform", perform)
+    result = ok("tune", "--data", ring, *COMMON, "--grid", "seed=0,1", "--threads", 1, "--out", out)
+    good, bad = read_trials(out)
+    assert (good["seed"], good["failure"], bad["seed"], bad["hits@10"]) == ("1", "", "0", "")
+    assert bad["failure"].startswith(f"{out / bad['run'] / name}: ")
+    assert f"chosen: {out / good['run']}\n" in result.stdout
+
+
+def test_a_process_that_cannot_be_started_is_the_failure_of_its_trial(ring, tmp_path, monkeypatch):
+    real, out = cli.subprocess.Popen, tmp_path / "out"
+
+    def popen(command, **options):
+        if any("seed=0" in part for part in command):
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return real(command, **options)
+
+    monkeypatch.setattr(cli.subprocess, "Popen", popen)
+    result = ok("tune", "--data", ring, *COMMON, "--grid", "seed=0,1", "--threads", 1, "--out", out)
+    good, bad = read_trials(out)
+    assert (good["seed"], good["failure"], bad["seed"]) == ("1", "", "0")
+    assert bad["failure"] == "a process cannot be started: Resource temporarily unavailable"
+    assert len(progress(result.stderr)) == 2
+
+
+def test_a_run_killed_while_it_saved_for_the_first_time_is_trained_anew(ring, tmp_path):
+    """Between config.json and model.npz."""
+    options = ("tune", "--data", ring, *COMMON, "--grid", "seed=0,1", "--threads", 1, "--out", tmp_path / "out")
+    ok(*options)
+    rows, folder = read_trials(tmp_path / "out"), next((tmp_path / "out").glob("*,seed=1"))
+    model = (folder / "model.npz").read_bytes()
+    for name in ("model.npz", "metrics.json"):
+        (folder / name).unlink()
+    assert (folder / "config.json").exists()
+    lines = progress(ok(*options).stderr)
+    assert lines[0].startswith("1 of 2 runs are in") and lines[1].endswith(",seed=1: done")
+    assert (folder / "model.npz").read_bytes() == model
+    assert [row | {"seconds": ""} for row in read_trials(tmp_path / "out")] == [row | {"seconds": ""} for row in rows]
 
 
 @pytest.fixture
@@ -344,18 +430,62 @@ def test_a_run_with_other_settings_than_its_name_says_is_an_error(small, ring, t
     assert "trained with other bounds than none now" in one_error(invoke(*arguments))
 
 
-def test_an_interrupted_run_whose_data_changed_fails(small, tmp_path):
+def set_setting(name, value):
+    def change(data, folder):
+        config = json.loads((folder / "config.json").read_text())
+        config["settings"][name] = value
+        (folder / "config.json").write_text(json.dumps(config))
+
+    return change
+
+
+def add_triple(data, folder):
+    with open(data / "train.txt", "a") as file:
+        file.write("e0\tr0\te9\n")
+
+
+def widen_bounds(data, folder):
+    (data.parent / "bounds.tsv").write_text("r0\t0\t2\n")
+
+
+@pytest.mark.parametrize(
+    "change, part",
+    [
+        (add_triple, "trained on other data than"),
+        (widen_bounds, "trained with other bounds than"),
+        (set_setting("epochs", 9), "trained with --epochs 9, not 1; remove this folder"),
+        (set_setting("learning-rate", 0.5), "trained with --learning-rate 0.5, not 0.1; remove this folder"),
+        (set_setting("dim", 5), "trained with --dim 5, not 4; remove this folder"),
+    ],
+)
+@pytest.mark.parametrize("saved", [("model.npz",), ()])
+def test_a_begun_run_of_other_data_bounds_or_settings_is_found_before_any_run(
+    small, tmp_path, monkeypatch, change, part, saved
+):
+    """Interrupted after its first save, or during it."""
     data, run = small
     assert run().exit_code == 0
     folder = next((tmp_path / "out").glob("*,seed=1"))
-    (folder / "metrics.json").unlink()
+    for name in {"model.npz", "metrics.json"} - set(saved):
+        (folder / name).unlink()
     shutil.rmtree(next((tmp_path / "out").glob("*,seed=0")))
-    with open(data / "train.txt", "a") as file:
-        file.write("e0\tr0\te9\n")
-    result = run()
-    assert result.exit_code == 0
-    rows = {row["seed"]: row for row in read_trials(tmp_path / "out")}
-    assert "the data has changed since" in rows["1"]["failure"] and rows["0"]["failure"] == ""
+    change(data, folder)
+    before = state(tmp_path / "out")
+    monkeypatch.setattr(cli, "perform", None)
+    line = one_error(run())
+    assert line.startswith(f"error: {folder}: ") and part in line
+    assert state(tmp_path / "out") == before
+
+
+def test_a_run_of_another_dim_than_the_models_own_is_found(ring, tmp_path):
+    options = ("--data", ring, "--epochs", 1)
+    arguments = ("tune", *options, "--grid", "model=ermlp", "--threads", 1, "--out", tmp_path / "out")
+    ok(*arguments)
+    (row,) = read_trials(tmp_path / "out")
+    assert ok(*arguments, "--dim", cardkge.DIMS["ermlp"]).stderr.startswith("1 of 1 runs are in")  # given or not
+    folder = tmp_path / "out" / row["run"]
+    ok("train", *options, "--model", "ermlp", "--dim", 3, "--validate-every", 1, "--out", folder, "--force")
+    assert f"trained with --dim 3, not {cardkge.DIMS['ermlp']}; remove this folder" in one_error(invoke(*arguments))
 
 
 @pytest.mark.parametrize(
@@ -379,6 +509,8 @@ def test_an_interrupted_run_whose_data_changed_fails(small, tmp_path):
         (["--grid", "batches=2", "--grid", "batch-size=10"], "--batches and --batch-size exclude each other"),
         (["--grid", "epochs=1,0"], "epochs=0: no validation in 0 epochs"),
         (["--epochs", "9", "--grid", "validate-every=3,10"], "validate-every=10: no validation in 9 epochs"),
+        (["--grid", "lambda=0.01", "--grid", "data=families,wn18"], "data is in the grid, but runs on different data"),
+        (["--grid", "columns=hrt"], "columns is in the grid, but runs on different data"),
         (["--grid", "dim=2", "--jobs", "0"], "--jobs"),
         (["--grid", "dim=2", "--jobs", "2", "--cluster", "tcp://127.0.0.1:1"], "--jobs is for this machine"),
     ],
@@ -393,6 +525,8 @@ def test_a_toml_file_is_held_to_the_same(ring, tmp_path):
         ("foo = 1\n[grid]\ndim = [2]", "No such option"),
         ("out = 'x'\n[grid]\ndim = [2]", "out is no setting"),
         ("dim = 3\n[grid]\ndim = [2]", "dim is in the grid and fixed too"),
+        ("[grid]\ndata = ['families']", "data is in the grid, but runs on different data cannot be compared"),
+        ("[grid]\ncolumns = ['hrt']", "columns is in the grid, but runs on different data cannot be compared"),
         ("[grid]\ndim = [2.5]", "Invalid value for '--dim'"),
         ("dim = 2", "Nothing to try"),
         ("[grid]", "Nothing to try"),
@@ -411,7 +545,9 @@ def test_data_that_is_nowhere_and_folders_that_cannot_be_written_are_errors(ring
     options = ("--data", ring, "--grid", "dim=2")
     assert "is a file" in one_error(invoke("tune", *options, "--out", tmp_path / "file"))
     assert "cannot be written" in one_error(invoke("tune", *options, "--out", tmp_path / "file" / "out"))
-    assert "no data set 'nowhere'" in one_error(invoke("tune", "--grid", "data=nowhere", "--out", tmp_path / "out"))
+    assert "no data set 'nowhere'" in one_error(
+        invoke("tune", "--data", "nowhere", *options[2:], "--out", tmp_path / "out")
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
@@ -434,13 +570,13 @@ def test_odd_names_and_other_working_directories(ring, tmp_path, monkeypatch):
 
     def run(up, *more):
         options = ("--data", f"{up}{name}/李 白", "--bounds", f"{up}{name}/bounds.tsv", "--dim", 4, "--epochs", 1)
-        return ok("tune", *options, "--grid", "seed=0,1", "--threads", 1, "--out", f"{up}out", *more).stdout
+        return ok("tune", *options, "--grid", "seed=0,1", "--threads", 1, "--out", f"{up}out", *more).stderr
 
     monkeypatch.chdir(tmp_path)
     run("./")
     before = state(tmp_path / "out")
     monkeypatch.chdir("below")
-    assert "2 of 2 runs are in ../out already" in run("../")
+    assert run("../") == "2 of 2 runs are in ../out already\n"
     next((tmp_path / "out").glob("*,seed=1/metrics.json")).unlink()  # it goes on, with the data from here
     assert "1 of 2 runs are in ../out already" in run("../")
     after = state(tmp_path / "out")
@@ -451,11 +587,14 @@ def test_odd_names_and_other_working_directories(ring, tmp_path, monkeypatch):
 
 def test_a_path_whose_bytes_are_not_utf8(ring, tmp_path):
     data = shutil.copytree(ring, tmp_path / os.fsdecode(b"b\xff"))
-    options = ("--grid", f"data={data}", "--dim", 4, "--epochs", 1, "--threads", 1, "--out", tmp_path / "out")
-    assert "[1/1]" in ok("tune", *options).stdout
-    assert "1 of 1 runs are in" in ok("tune", *options).stdout
+    (tmp_path / "bounds.tsv").write_text("r0\t0\t1\n")
+    bounds = shutil.copy(tmp_path / "bounds.tsv", tmp_path / os.fsdecode(b"\xfe.tsv"))
+    options = ("--data", data, "--grid", f"bounds={bounds}", "--dim", 4, "--epochs", 1, "--threads", 1)
+    options = (*options, "--out", tmp_path / "out")
+    assert progress(ok("tune", *options).stderr)[0].startswith("[1/1]")
+    assert ok("tune", *options).stderr.startswith("1 of 1 runs are in")
     (row,) = read_trials(tmp_path / "out")
-    assert row["data"] == f"{tmp_path}/b\\udcff" and row["hits@10"]
+    assert row["bounds"] == f"{tmp_path}/\\udcfe.tsv" and row["hits@10"]
     assert cardkge.load_run(tmp_path / "out" / row["run"]).settings.data == str(data)
 
 
