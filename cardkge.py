@@ -2073,7 +2073,7 @@ def cardinality_violations(model, bounds, triples, threads=None, progress=None):
 # metrics.json holds the test metrics of exactly the state in model.npz, or is absent.
 
 FORMAT_VERSION = 1
-RUN_FILES = ("history.csv", "bounds.tsv", "config.json", "model.npz", "metrics.json")
+RUN_FILES = ("config.json", "history.csv", "bounds.tsv", "model.npz", "metrics.json")
 STAGE = ".saving"  # begins the name of a folder inside the run that holds the new files until all are complete
 _REMEDY = "restore it from a copy, or train again with --force"
 
