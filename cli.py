@@ -108,7 +108,7 @@ def options(*several):
     return decorate
 
 
-AT_LEAST_0, AT_LEAST_1 = click.IntRange(min=0), click.IntRange(1, 10**9)
+AT_LEAST_0, AT_LEAST_1 = click.IntRange(0, 10**9), click.IntRange(1, 10**9)
 FILE, FOLDER = click.Path(dir_okay=False), click.Path(path_type=Path)
 SPLITS = ("train", "valid", "test")
 
@@ -300,7 +300,7 @@ training_options = options(  # the fields of Settings
     option("--subjects", AT_LEAST_1, 10, "Subjects (mu) per bounded relation and step."),
     option("--objects", AT_LEAST_1, 100, "Objects (omega) per bounded relation and step."),
     option("--subject-pool", choice("relation", "entities"), "relation", "Heads of the relation, or all."),
-    option("--seed", AT_LEAST_0, 0, "Seed of everything random."),
+    option("--seed", click.IntRange(0, 2**32 - 1), 0, "Seed of everything random."),
     option("--dtype", choice("float32", "float64"), "float32", "Precision of the parameters."),
     option("--validate-every", AT_LEAST_0, 0, "Epochs between validations; the best (hits@10) is kept. 0: none."),
     option("--patience", AT_LEAST_0, 0, "Stop after so many validations with no better one. 0: never."),
@@ -380,19 +380,26 @@ def update_settings(run, given):
 @contextlib.contextmanager
 def new_folder(out, force):
     """A folder for a new run, writable and for sole use; folders made here and left empty vanish."""
-    cardkge, made = library(), []
+    cardkge = library()
+    with made_folder(out) as (out, made), sole_use(out) as alone:
+        if not alone:
+            made.clear()
+            raise in_use(out)
+        if not cardkge.is_run(out):
+            if any(not entry.name.startswith(cardkge.STAGE) for entry in out.iterdir()):
+                raise cardkge.CardkgeError(f"{out} is not empty and holds no run; choose another folder with --out")
+        elif not force:
+            raise cardkge.CardkgeError(f"{out} already holds a run; --resume goes on with it, --force replaces it")
+        yield out
+
+
+@contextlib.contextmanager
+def made_folder(out):
+    """The folder, made if need be, and those that were made, the innermost first: at the end they vanish if they are
+    empty and still listed."""
+    made = []
     try:
-        out = make_folder(out, made)
-        with sole_use(out) as alone:
-            if not alone:
-                made.clear()
-                raise in_use(out)
-            if not cardkge.is_run(out):
-                if any(not entry.name.startswith(cardkge.STAGE) for entry in out.iterdir()):
-                    raise cardkge.CardkgeError(f"{out} is not empty and holds no run; choose another folder with --out")
-            elif not force:
-                raise cardkge.CardkgeError(f"{out} already holds a run; --resume goes on with it, --force replaces it")
-            yield out
+        yield make_folder(out, made), made
     finally:
         with contextlib.suppress(OSError):
             for folder in made:
@@ -859,7 +866,8 @@ def history(folder, plot):
             cells = [show(record[name]) if name in record else "" for name, show in columns.items()]
             rows.append([str(record["epoch"]), *cells, "best" if record["epoch"] == best else ""])
     names = {"valid_mrr": "valid MRR %", "valid_hits@10": "valid hits@10 %"}
-    table(rows, ["epoch", *(names.get(name, name) for name in columns), ""], "r" * (len(columns) + 1) + "l")
+    headers = ["epoch", *(names.get(name, name) for name in columns), *[""] * bool(best)]
+    table([row[: len(headers)] for row in rows], headers, "r" * (len(columns) + 1) + "l" * bool(best))
 
 
 # --- plots
@@ -1063,8 +1071,8 @@ def make_trial(options, where):
                 raise click.UsageError(f"{name} is no setting that runs may differ in.")
             if name not in flags:
                 arguments += [f"--{name}", str(value)]
-            elif click.BOOL(str(value)):
-                arguments.append(f"--{name}")
+            else:
+                arguments += [f"--{name}"] * is_true(name, value)
         context = train.make_context("train", arguments)
         settings = vars(checked_settings(context))
         if settings["dim"] == library().DIMS[settings["model"]]:
@@ -1073,6 +1081,13 @@ def make_trial(options, where):
         raise click.UsageError(f"{where}: {error.format_message()}") from None
     always, usual = ("data", "model", "seed"), vars(library().Settings())
     return {name: value for name, value in settings.items() if name in always or value != usual[name]}
+
+
+def is_true(name, value):
+    try:
+        return click.BOOL(str(value))
+    except click.BadParameter:
+        raise click.UsageError(f"{name} is true or false, not {value!r}.") from None
 
 
 def trial_name(trial):
@@ -1234,7 +1249,7 @@ def carry_out_on_cluster(tasks, threads, address, report):
     cardkge = library()
     try:
         import joblib
-        from distributed import Client
+        from distributed import Client, TimeoutError
     except ImportError as error:
         raise cardkge.CardkgeError(
             f"--cluster needs {error.name}, which is not installed: pip install -e '.[cluster]'"
@@ -1249,18 +1264,39 @@ def carry_out_on_cluster(tasks, threads, address, report):
         raise cardkge.CardkgeError(
             f"{address}: no Dask scheduler answers there; start one with `dask scheduler`"
         ) from error
+    caught = []
+
+    def stop(number, frame):
+        caught.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
     try:
         with client, joblib.parallel_config("dask"):
+            try:
+                client.wait_for_workers(1, timeout=10)
+            except TimeoutError as error:
+                raise cardkge.CardkgeError(
+                    f"{address}: the scheduler has no workers; start some with `dask worker {address}`"
+                ) from error
+            backend, _ = joblib.parallel.get_active_backend()
+            # else joblib counts the threads that the workers have now: with one, it does the runs in this process,
+            # and what it hands out later, it hands out to no more at once
+            backend.effective_n_jobs = lambda n_jobs: 1 + len(tasks)
             parallel = joblib.Parallel(n_jobs=-1, batch_size=1, return_as="generator_unordered")
             for number, error in parallel(joblib.delayed(one)(*each) for each in enumerate(tasks)):
                 report(tasks[number], error)
     except KeyboardInterrupt:
         click.echo("stopped; the same command goes on from here, once what runs on the workers has ended", err=True)
-        sys.exit(128 + signal.SIGINT)
+        sys.exit(128 + (caught or [signal.SIGINT])[0])
+    except cardkge.CardkgeError:
+        raise
     except Exception as error:  # of Dask or joblib, of many classes
         raise cardkge.CardkgeError(
             f"{address}: the cluster failed ({type(error).__name__}: {error}); the same command goes on from here"
         ) from error
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 jobs_option = option("--jobs", AT_LEAST_1, 1, "Runs side by side, each in a process of its own.")
@@ -1288,18 +1324,18 @@ def run_trials(trials, out, jobs, threads, cluster=None, bounds=None):
         reported = bounds and reported_bounds(bounds(trial), dataset)
         expected[task["folder"]] = trial, dataset.relations, data, its_bounds, reported
     del datasets, dataset  # their memory is for the runs
-    make_folder(out, [])
-    for folder, its in expected.items():
-        if os.path.exists(os.path.join(folder, "config.json")):
-            check_trial(Path(folder), *its)
-    missing = [task for task in tasks.values() if commands_of(task)]
-    if len(missing) < len(tasks):
-        say(f"{len(tasks) - len(missing)} of {len(tasks)} runs are in {out} already", err=True)
-    failed = {}
-    if missing:
-        jobs = min(jobs, len(missing))
-        threads = threads or (1 if cluster else max(1, cardkge.count_cores() // jobs))
-        failed = carry_out(missing, jobs, threads, cluster)
+    with made_folder(out):
+        for folder, its in expected.items():
+            if os.path.exists(os.path.join(folder, "config.json")):
+                check_trial(Path(folder), *its)
+        missing = [task for task in tasks.values() if commands_of(task)]
+        if len(missing) < len(tasks):
+            say(f"{len(tasks) - len(missing)} of {len(tasks)} runs are in {out} already", err=True)
+        failed = {}
+        if missing:
+            jobs = min(jobs, len(missing))
+            threads = threads or (1 if cluster else max(1, cardkge.count_cores() // jobs))
+            failed = carry_out(missing, jobs, threads, cluster)
     outcomes = {}
     for name in tasks.keys() - failed.keys():
         folder = Path(tasks[name]["folder"])
@@ -1353,7 +1389,9 @@ def read_grid(path, grid):
             if not isinstance(values, list) or not values:
                 raise library().CardkgeError(f"{path}: {name} must be a list of values, in a table [grid]")
         for name, value in fixed.items():
-            if isinstance(value, (list, dict)):
+            if isinstance(value, dict):
+                raise library().CardkgeError(f"{path}: [{name}] is unknown; the one table of the file is [grid]")
+            if isinstance(value, list):
                 raise library().CardkgeError(f"{path}: {name} has several values; put it into the table [grid]")
     for text in grid:
         name, equals, values = text.partition("=")
@@ -1421,7 +1459,8 @@ def tune(ctx, grid, grid_file, out, jobs, threads, cluster, **options):
     combinations = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
     trials = {}  # name -> combination, trial
     for combination in combinations:
-        where = ", ".join(f"{name}={value}" for name, value in combination.items())
+        where = f"{grid_file}: " if grid_file else ""
+        where += ", ".join(f"{name}={value}" for name, value in combination.items())
         trial = validated_trial(fixed | combination, where)
         name = trial_name(trial)
         if name in trials:
@@ -1551,11 +1590,11 @@ class Reproduction:
     def datasets(self):
         names, rows = ("relations", "entities", *SPLITS), []
         for name in self.data:
-            sizes = [f"not on this machine; `data fetch {name}`", *[""] * 4]
+            where, sizes = f"not on this machine; `data fetch {name}`", [""] * 5
             if dataset := self.found(name):
                 sizes = [dataset.n_relations, dataset.n_entities, *(len(getattr(dataset, split)) for split in SPLITS)]
-                sizes = [f"{size:,}" for size in sizes]
-            rows.append([name, "here", *sizes])
+                where, sizes = "here", [f"{size:,}" for size in sizes]
+            rows.append([name, where, *sizes])
             if name in self.paper["datasets"]:
                 rows.append(["", "paper", *(f"{size:,}" for size in self.paper["datasets"][name])])
         return ["data", "", *names], rows

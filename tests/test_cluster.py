@@ -126,6 +126,24 @@ def test_a_worker_killed_during_the_search_loses_nothing(local, scheduler, tmp_p
         assert (out / row["run"] / "model.npz").read_bytes() == models[int(row["seed"])]
 
 
+def test_a_worker_that_comes_later_takes_part(local, scheduler, tmp_path):
+    """While the only thread of the first is at a run."""
+    (ring, models), (address, file), out = local, scheduler, tmp_path / "out"
+    with contextlib.ExitStack() as running:
+        first = running.enter_context(worker(tmp_path, "first", file))
+        command = start("tune", "--data", ring, *OPTIONS, "--grid", "seed=0,1,2", "--out", out, "--cluster", address)
+        running.callback(command.kill)
+        held, _ = wait_for(lambda: trained_by(first.pid), process=command)
+        running.callback(end, held)
+        os.kill(held, signal.SIGSTOP)
+        running.enter_context(worker(tmp_path, "second", file))
+        wait_for(lambda: len(list(out.glob("*/metrics.json"))) == 2, process=command)
+        os.kill(held, signal.SIGCONT)
+        code, _, errors = finish(command)
+    assert code == 0 and "failed" not in errors
+    assert sorted(path.read_bytes() for path in out.glob("*/model.npz")) == sorted(models.values())
+
+
 def test_a_trial_that_fails_on_a_worker_is_reported(local, scheduler, tmp_path):
     address, file = scheduler
     options = ("--data", local[0], "--dim", 4, "--epochs", 1, "--optimizer", "sgd", "--project", "none")
@@ -145,12 +163,34 @@ def test_a_trial_that_fails_on_a_worker_is_reported(local, scheduler, tmp_path):
 def test_clusters_that_are_none_are_one_line_each(local, scheduler, tmp_path):
     """No scheduler at the address (it is asked for some seconds), none that could be, and one without workers."""
     reasons = dict.fromkeys(("tcp://127.0.0.1:1", "foo://bar", "127.0.0.1:port"), "no Dask scheduler answers there")
-    reasons[scheduler[0]] = "the cluster failed (TimeoutError"
+    reasons[scheduler[0]] = f"the scheduler has no workers; start some with `dask worker {scheduler[0]}`"
     options = ("tune", "--data", local[0], "--dim", 4, "--grid", "seed=1", "--out", tmp_path / "out", "--cluster")
     for address, process in [(address, start(*options, address)) for address in reasons]:
         code, output, errors = finish(process)
         assert (code, output) == (1, "") and errors.count("\n") == 1
         assert errors.startswith(f"error: {address}: {reasons[address]}")
+        assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_search_that_is_stopped_goes_on(local, scheduler, tmp_path, number):
+    (ring, models), (address, file), out = local, scheduler, tmp_path / "out"
+    command = ("tune", "--data", ring, *OPTIONS, "--grid", "seed=0,1", "--out", out, "--cluster", address)
+    with worker(tmp_path, "first", file) as process:
+        search = start(*command)
+        try:
+            trial, _ = wait_for(lambda: trained_by(process.pid), process=search)
+            os.kill(trial, signal.SIGSTOP)
+            search.send_signal(number)
+            code, output, errors = finish(search)
+            os.kill(trial, signal.SIGCONT)
+        finally:
+            search.kill()
+        assert (code, output) == (128 + number, "") and not (out / "trials.csv").exists()
+        assert errors == "stopped; the same command goes on from here, once what runs on the workers has ended\n"
+        code, _, errors = finish(start(*command))
+    assert code == 0 and "failed" not in errors
+    assert sorted(path.read_bytes() for path in out.glob("*/model.npz")) == sorted([models[0], models[1]])
 
 
 def test_a_run_on_a_cluster_has_one_thread_unless_more_are_wanted(local, tmp_path, monkeypatch):
@@ -176,3 +216,4 @@ def test_the_extra_that_is_missing_is_named(local, tmp_path, monkeypatch, missin
     options = ("--data", local[0], "--dim", 4, "--grid", "seed=1", "--out", tmp_path / "out")
     line = one_error(invoke("tune", *options, "--cluster", "tcp://127.0.0.1:1"))
     assert line == f"error: --cluster needs {missing}, which is not installed: pip install -e '.[cluster]'"
+    assert not (tmp_path / "out").exists()

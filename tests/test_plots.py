@@ -274,7 +274,9 @@ def test_history_without_validation_and_penalty_is_one_curve(runs, figures, tmp_
     ok("history", runs / "plain", "--plot", tmp_path / "x.png")
     (axis,) = figures[0].axes
     assert [line.get_label() for line in axis.lines] == ["objective"]
-    assert len(ok("history", runs / "plain").stdout.splitlines()) == 5
+    headers, dashes, *rows = ok("history", runs / "plain").stdout.splitlines()
+    assert headers.split() == ["epoch", "objective", "loss", "penalty", "seconds"] and len(rows) == 3
+    assert all(len(line.split()) == 5 for line in (dashes, *rows))
 
 
 @pytest.mark.parametrize("plot", [(), ("--plot", "x.png")])
