@@ -1447,6 +1447,17 @@ def tune(ctx, grid, grid_file, out, jobs, threads, cluster, **options):
     the grid is an option like any other: the best single run is chosen.
 
     Example: python cli.py tune --model complex --bounds mined --grid lambda=0,0.001,0.01 --grid objects=10,100
+
+    \b
+    The same as a file for --file:
+        model = "complex"
+        bounds = "mined"
+        [grid]
+        lambda = [0, 0.001, 0.01]
+        objects = [10, 100]
+
+    For --cluster start `dask scheduler` on one machine and `dask worker SCHEDULER` on each, where files and installation
+    have the same paths; a worker does as many runs at once as it has threads.
     """
     if cluster and was_given(ctx, "jobs"):
         raise click.UsageError("--jobs is for this machine; on a cluster, each thread of a worker does a run.")
