@@ -1981,10 +1981,27 @@ def metrics_by_side(ranks):
     return {"both": metrics(ranks), "head": metrics(ranks[:, 0]), "tail": metrics(ranks[:, 1])}
 
 
+def metrics_by_relation(ranks, triples):
+    """relation id -> `metrics` of the ranks (n, 2) of its triples, for each relation of triples (n, 3)."""
+    relations = np.asarray(triples)[:, 1]
+    return {int(relation): metrics(ranks[relations == relation]) for relation in np.unique(relations)}
+
+
 def evaluate(model, triples, known=None, ties="realistic", batch_size=None, threads=None, progress=None):
     """{"filtered": metrics_by_side, "raw": metrics_by_side} of `rank_triples`; without known only "raw"."""
     ranks = rank_triples(model, triples, known, ties, batch_size, threads, progress)
     return {setting: metrics_by_side(ranks[setting]) for setting in sorted(ranks)}
+
+
+def completions(model, relation, head=None, tail=None):
+    """All entities as the tail of (head, relation, ?), or as the head of (?, relation, tail), likeliest first, equals
+    by id: (ids, probabilities, scores), a list of N each. Raises CardkgeError for ids out of range, or unless there is
+    either a head or a tail."""
+    if (head is None) == (tail is None):
+        raise CardkgeError("a completion needs a head or a tail, and not both")
+    scores = (model.score_tails([head], [relation]) if tail is None else model.score_heads([relation], [tail]))[0]
+    order = np.argsort(-scores, kind="stable")
+    return order.tolist(), probability(scores[order]).tolist(), scores[order].tolist()
 
 
 def estimate(values, minus=None, relative=False):
@@ -2075,7 +2092,7 @@ def cardinality_violations(model, bounds, triples, threads=None, progress=None):
 FORMAT_VERSION = 1
 RUN_FILES = ("config.json", "history.csv", "bounds.tsv", "model.npz", "metrics.json")
 STAGE = ".saving"  # begins the name of a folder inside the run that holds the new files until all are complete
-_REMEDY = "restore it from a copy, or train again with --force"
+_REMEDY = "restore it from a copy, or remove its folder and train again"
 
 
 def option_name(field_name):
@@ -2443,7 +2460,7 @@ def _parse_state(path, arrays, settings):
         if stored.get(name) != value:
             raise CardkgeError(
                 f"{path}: trained with {name} = {stored.get(name)!r}, but config.json says "
-                f"{value!r}; correct config.json, or train again with --force"
+                f"{value!r}; correct config.json, or remove its folder and train again"
             )
     return state
 
@@ -2466,12 +2483,16 @@ def _check_arrays(path, group, arrays, shapes, dtype):
 def _history_text(history):
     """history.csv: a line per epoch; columns in order of first appearance, empty where absent."""
     columns = list(dict.fromkeys(["epoch", *(name for record in history for name in record)]))
-    text = io.StringIO()
+    rows = [{name: int(x) if name == "epoch" else float(x) for name, x in record.items()} for record in history]
+    return csv_text(columns, rows)
+
+
+def csv_text(columns, rows):
+    """The text of a CSV file with these columns, of dicts that may lack some."""
+    text = io.StringIO(newline="")
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(
-        {name: int(x) if name == "epoch" else float(x) for name, x in record.items()} for record in history
-    )
+    writer.writerows(rows)
     return text.getvalue()
 
 

@@ -5,9 +5,7 @@ NumPy nor Numba. What the program finds wrong is one line on stderr and exit cod
 """
 
 import contextlib
-import csv
 import difflib
-import io
 import itertools
 import json
 import math
@@ -38,6 +36,9 @@ METRICS = ("hits@1", "hits@3", "hits@5", "hits@10", "mrr")  # shown in percent
 CHECKPOINT_SECONDS = 60.0  # between two saved states while training ...
 CHECKPOINT_SHARE = 0.05  # ... or longer, so that no more than this share of the time goes to saving
 PLAIN_LINES = 15  # of progress, where the output is no terminal
+IN_USE = "another process trains into it"
+VIOLATIONS = "violations.json"  # beside the files of a run
+LONGEST_NAME = 240  # of a run's folder in bytes of UTF-8, before a checksum; file systems take 255
 
 
 class Program(click.Group):
@@ -64,7 +65,9 @@ class Program(click.Group):
             raise  # nobody reads on: click ends quietly
         except OSError as error:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - what is left in the old buffer cannot be written
-            self.fail(ctx, f"cannot write the output: {error.strerror or error}")
+            gone = isinstance(error, FileNotFoundError)  # of os.getcwd(), which names no file
+            where = error.filename or ("the working directory" if gone else "cannot write the output")
+            self.fail(ctx, f"{where}: {error.strerror or error}")
         except Exception as error:
             library = sys.modules.get("cardkge")
             if library is None or not isinstance(error, library.CardkgeError):
@@ -186,11 +189,16 @@ def run_data(run, data=None, **where):
 def open_run(folder, data=None):
     """A saved run and its data set, with the ids of the run."""
     run = library().load_run(folder)
-    dataset = run_data(run, data)
-    if library().describe_data(dataset) != run.data:
-        warn(f"{dataset.folder}: these are not the triples that {folder} was trained on")
-        dataset = library().align_dataset(dataset, run)
-    return run, dataset
+    return run, aligned_data(run, folder, data)
+
+
+def aligned_data(run, folder, data, **where):
+    """`run_data` with the ids of the run; a warning where the triples are others than the run's."""
+    dataset = run_data(run, data, **where)
+    if library().describe_data(dataset) == run.data:
+        return dataset
+    warn(f"{dataset.folder}: these are not the triples that {folder} was trained on")
+    return library().align_dataset(dataset, run)
 
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
@@ -333,9 +341,7 @@ def train(ctx, out, resume, force, threads, **options):
     with new_folder(out, force) as folder:
         settings = checked_settings(ctx)
         dataset = open_data(settings.data, settings.columns)
-        run = library().new_run(settings, dataset)
-        run.data = library().describe_data(dataset)
-        fit(run, dataset, folder, threads)
+        fit(library().new_run(settings, dataset), dataset, folder, threads)
 
 
 def checked_settings(context):
@@ -361,7 +367,7 @@ def resume_run(folder, given, threads):
             "give the old data with --data, or train anew"
         )
     if run.epoch >= run.settings.epochs:
-        click.echo(f"{folder} has finished its {run.epoch} epochs; --epochs may be raised")
+        say(f"{folder} has finished its {run.epoch} epochs; --epochs may be raised")
     fit(run, dataset, folder, threads)
 
 
@@ -413,12 +419,13 @@ def make_folder(out, made):
     if out and os.path.isfile(out):
         raise cardkge.CardkgeError(f"{out} is a file; choose another folder with --out")
     try:
-        out = out or numbered_folder(Path("runs"), made)
-        for folder in reversed([out, *out.parents]):
+        goal = out or Path("runs")
+        for folder in reversed([goal, *goal.parents]):
             with contextlib.suppress(FileExistsError):  # another process was quicker
                 if not folder.is_dir():
                     folder.mkdir()
                     made.insert(0, folder)
+        out = out or numbered_folder(goal, made)
         with tempfile.TemporaryFile(dir=out):
             pass
     except OSError as error:
@@ -430,9 +437,6 @@ def make_folder(out, made):
 
 def numbered_folder(parent, made):
     """Make the next free number under `parent`."""
-    if not parent.exists():
-        made.append(parent)
-        parent.mkdir(exist_ok=True)
     taken = [int(entry.name) for entry in parent.iterdir() if entry.name.isdecimal()]
     following = max(taken, default=0) + 1
     while True:
@@ -442,9 +446,6 @@ def numbered_folder(parent, made):
             made.insert(0, folder)
             return folder
         following += 1
-
-
-IN_USE = "another process trains into it"
 
 
 def in_use(folder):
@@ -489,7 +490,7 @@ def say(text="", **options):
     try:
         click.echo(text, **options)
     except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        setattr(sys, "stderr" if options.get("err") else "stdout", open(os.devnull, "w"))  # noqa: SIM115
 
 
 class Progress:
@@ -602,11 +603,11 @@ def fit(run, dataset, folder, threads):
         click.echo(f"stopped at epoch {run.epoch}; resume with: {again}", err=True)
         sys.exit(128 + caught[0])
     if outcome == "patience":
-        click.echo(f"validation is no longer better: stopped at epoch {run.epoch}")
+        say(f"validation is no longer better: stopped at epoch {run.epoch}")
     if run.best:
         found = f"hits@10 {100 * run.best['hits@10']:.2f} %, MRR {100 * run.best['mrr']:.2f} %"
-        click.echo(f"best on valid: {found} at epoch {run.best['epoch']}, which is kept")
-    click.echo(f"evaluating {len(dataset.test):,} test triples")
+        say(f"best on valid: {found} at epoch {run.best['epoch']}, which is kept")
+    say(f"evaluating {len(dataset.test):,} test triples")
     try:
         with counter("ranked") as progress:
             run.metrics = cardkge.evaluate(
@@ -657,12 +658,9 @@ def evaluate(folder, split, setting, ties, by, data, json_file, threads):
         for side in ("both", "head", "tail") if by == "side" else ("both",):
             rows[name, side] = report[name][side]
         if by == "relation":
-            report[name]["relations"] = {}
-            for relation, relation_name in enumerate(run.relations):
-                chosen = ranks[name][triples[:, 1] == relation]
-                if len(chosen):
-                    rows[name, relation_name] = cardkge.metrics(chosen)
-                    report[name]["relations"][relation_name] = rows[name, relation_name]
+            parts = cardkge.metrics_by_relation(ranks[name], triples)
+            report[name]["relations"] = {run.relations[relation]: part for relation, part in parts.items()}
+            rows |= {(name, relation): part for relation, part in report[name]["relations"].items()}
     if json_file:
         write_json(json_file, report)
     show_metrics(rows, [split, by or "side"])
@@ -675,7 +673,7 @@ def find(names, name, kind):
     if name in names:
         return names.index(name)
     near = difflib.get_close_matches(name, names, 3)
-    hint = f"did you mean {', '.join(near)}?" if near else "`data show` lists relations and names"
+    hint = f"did you mean {', '.join(near)}?" if near else "`data show NAME` lists the relations, with examples"
     raise library().CardkgeError(f"{kind} {name!r} is unknown to the run; {hint}")
 
 
@@ -715,10 +713,7 @@ def predict(folder, head, relation, tail, top, min_probability, hide_known, data
     entity = find(run.entities, head if tail is None else tail, "entity")
     known = {}
     try:
-        dataset = run_data(run, data, download=False)
-        if cardkge.describe_data(dataset) != run.data:
-            warn(f"{dataset.folder}: these are not the triples that {folder} was trained on")
-        dataset = cardkge.align_dataset(dataset, run)
+        dataset = aligned_data(run, folder, data, download=False)
         known = known_answers(dataset, given, entity, r)
         if not cardkge.is_bounded(bounds).any():
             bounds, source = cardkge.find_bounds("mined", dataset), " (mined)"
@@ -726,15 +721,13 @@ def predict(folder, head, relation, tail, top, min_probability, hide_known, data
         if hide_known or data:
             raise
         warn(f"known triples are not marked: {error}")
-    scores = (model.score_tails([entity], [r]) if tail is None else model.score_heads([r], [entity]))[0]
-    probabilities = cardkge.probability(scores)
-    chosen = [e for e in (-scores).argsort(kind="stable").tolist() if probabilities[e] >= min_probability]
-    chosen = [e for e in chosen if not (hide_known and e in known)][:top]
+    likeliest = zip(*cardkge.completions(model, r, **{"head" if tail is None else "tail": entity}), strict=True)
+    shown = (each for each in likeliest if each[1] >= min_probability and not (hide_known and each[0] in known))
+    chosen, rows = [], []
+    for rank, (e, p, score) in enumerate(itertools.islice(shown, top), 1):
+        chosen.append(e)
+        rows.append([str(rank), run.entities[e], known.get(e, "-"), f"{p:.4f}", f"{score:.4f}"])
     headers = ["rank", "entity", "known", "probability", "score"]
-    rows = [
-        [str(rank), run.entities[e], known.get(e, "-"), f"{probabilities[e]:.4f}", f"{scores[e]:.4f}"]
-        for rank, e in enumerate(chosen, 1)
-    ]
     sums = cardkge.cardinality_sums(model, r, [entity] if tail is None else chosen)
     bound = f"bound {interval(*bounds[r])}{source}"
     if tail is None:
@@ -873,14 +866,16 @@ def history(folder, plot):
 # --- plots
 
 
+def missing(option, error, extra):
+    return library().CardkgeError(f"{option} needs {error.name}, which is not installed: pip install -e '.[{extra}]'")
+
+
 def import_pyplot(path):
     """matplotlib.pyplot without a display; an error if it is missing or cannot write the file."""
     try:
         import matplotlib
     except ImportError as error:
-        raise library().CardkgeError(
-            "--plot needs matplotlib, which is not installed: pip install -e '.[plot]'"
-        ) from error
+        raise missing("--plot", error, "plot") from error
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
@@ -947,12 +942,12 @@ def set_scale(axis, values, label, span=100, ends=()):
 def plot_violations(pyplot, found, path, labels):
     """The paper's Figure 2: a panel per relation with a violin of X_hr and its quartiles for each of one or two runs,
     whose labels the legend shows; dashed lines are the bounds."""
-    parts = list(zip(*(part.items() for part in found.values()), strict=True))  # ((relation, dict), ...) by relation
+    parts = [(relation, [part[relation] for part in found.values()]) for relation in next(iter(found.values()))]
     if not parts:
         raise library().CardkgeError("no relation is bounded: there is nothing to plot")
     if len(parts) > PANELS:
         warn(f"{path} shows {PANELS} of {len(parts)} relations, those with the most heads")
-        parts = sorted(parts, key=lambda part: -part[0][1]["subjects"])[:PANELS]
+        parts = sorted(parts, key=lambda part: -part[1][0]["subjects"])[:PANELS]
     columns = math.ceil(math.sqrt(len(parts)))
     lines = math.ceil(len(parts) / columns)
     labels = [*labels, "median", "quartiles", "bound"]
@@ -962,7 +957,7 @@ def plot_violations(pyplot, found, path, labels):
         for axis in axes[len(parts) :]:
             axis.remove()
         for axis, part in zip(axes, parts, strict=False):
-            handles = draw_violins(axis, part[0][0], [v for _, v in part])
+            handles = draw_violins(axis, *part)
         figure.legend(handles, labels, loc="outside upper center", ncols=len(labels) if fits else 1)
 
 
@@ -1112,9 +1107,6 @@ def trial_name(trial):
     return name
 
 
-LONGEST_NAME = 240  # bytes of UTF-8, before a checksum; file systems take 255
-
-
 def checksum(text):
     return f"{zlib.crc32(os.fsencode(text)):08x}"
 
@@ -1137,9 +1129,6 @@ def trial_task(trial, out, bounds=None):
         "directory": os.getcwd(),
         "environment": {name: value for name, value in os.environ.items() if name.startswith("CARDKGE_")},
     }
-
-
-VIOLATIONS = "violations.json"  # beside the files of a run
 
 
 def commands_of(task):
@@ -1175,7 +1164,8 @@ def perform(task, threads, processes):
             cwd=task["directory"], env={**os.environ, **task["environment"]},
         )  # fmt: skip
         lines = [line for line in errors.split("\n") if line.strip() and not line.startswith("warning: ")]
-        error = lines[-1] if lines else f"exit code {code}"
+        ended = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+        error = lines[-1] if lines else ended
         # else another process has been at it between the look and the start
         if code and IN_USE not in error and commands_of(task) == commands:
             return error
@@ -1197,7 +1187,7 @@ class Processes:
             try:
                 process = subprocess.Popen(command, **quiet, **options)
             except OSError as error:
-                return 1, f"a process cannot be started: {error.strerror}"
+                return 1, f"a process cannot be started: {error.filename or command[0]}: {error.strerror}"
             self.running.add(process)
         errors = process.communicate()[1]
         with self.lock:
@@ -1251,9 +1241,7 @@ def carry_out_on_cluster(tasks, threads, address, report):
         import joblib
         from distributed import Client, TimeoutError
     except ImportError as error:
-        raise cardkge.CardkgeError(
-            f"--cluster needs {error.name}, which is not installed: pip install -e '.[cluster]'"
-        ) from error
+        raise missing("--cluster", error, "cluster") from error
 
     def one(number, task):
         return number, perform(task, threads, Processes())
@@ -1339,6 +1327,9 @@ def run_trials(trials, out, jobs, threads, cluster=None, bounds=None):
     outcomes = {}
     for name in tasks.keys() - failed.keys():
         folder = Path(tasks[name]["folder"])
+        if not folder.is_dir():
+            failed[name] = f"a worker has done it, but {folder} is not here: do the workers share these files?"
+            continue
         try:
             outcomes[name] = cardkge.read_outcome(folder)
             if bounds:
@@ -1385,9 +1376,11 @@ def read_grid(path, grid):
     if path:
         fixed = read_toml(path)
         axes = fixed.pop("grid", {})
-        for name, values in axes.items() if isinstance(axes, dict) else [("grid", axes)]:
+        if not isinstance(axes, dict):
+            raise library().CardkgeError(f"{path}: grid must be one table [grid], of lists of values")
+        for name, values in axes.items():
             if not isinstance(values, list) or not values:
-                raise library().CardkgeError(f"{path}: {name} must be a list of values, in a table [grid]")
+                raise library().CardkgeError(f"{path}: {name} must be a list of values, in the table [grid]")
         for name, value in fixed.items():
             if isinstance(value, dict):
                 raise library().CardkgeError(f"{path}: [{name}] is unknown; the one table of the file is [grid]")
@@ -1456,8 +1449,10 @@ def tune(ctx, grid, grid_file, out, jobs, threads, cluster, **options):
         lambda = [0, 0.001, 0.01]
         objects = [10, 100]
 
-    For --cluster start `dask scheduler` on one machine and `dask worker SCHEDULER` on each, where files and installation
-    have the same paths; a worker does as many runs at once as it has threads.
+    For --cluster start `dask scheduler` on one machine and `dask worker SCHEDULER` on each, where files and
+    installation have the same paths; a worker does as many runs at once as it has threads. Where a worker is killed and
+    its machine is not, end the `cli.py train` that it leaves behind: another machine does not see it, and takes its run
+    over.
     """
     if cluster and was_given(ctx, "jobs"):
         raise click.UsageError("--jobs is for this machine; on a cluster, each thread of a worker does a run.")
@@ -1492,11 +1487,9 @@ def tune(ctx, grid, grid_file, out, jobs, threads, cluster, **options):
             shown = [f"{100 * x:.2f}" for x in valid(name)] + [str(found["epoch"]), f"{found['seconds']:.1f}"]
         rows.append({**combination, **found, "run": name, "failure": failed.get(name, "")})
         lines.append([*map(str, combination.values()), *shown])
-    columns, text = [*axes, "hits@10", "mrr", "epoch", "seconds", "run", "failure"], io.StringIO(newline="")
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    content = text.getvalue().encode(errors="backslashreplace")
+    text = library().csv_text([*axes, "hits@10", "mrr", "epoch", "seconds", "run", "failure"], rows)
+    content = text.encode(errors="backslashreplace")
+    make_folder(out, [])  # it is gone where no run has come to write anything
     library().replace_file(out / "trials.csv", lambda file: file.write(content))
     table(lines, [*axes, "valid hits@10 %", "MRR %", "epoch", "seconds"], "l" * len(axes))
     best = ranked[0]
@@ -1543,8 +1536,8 @@ class Reproduction:
     def __init__(self, data, models, seeds, project, quick, out, jobs, threads):
         facts = library().read_json(Path(__file__).resolve().parent / "data" / "reproduction.json")
         self.paper, self.people, self.lambdas = (facts[name] for name in ("paper", "people", "lambdas"))
-        self.recipes, self.unprojected = facts["recipes"], project == "none" and facts["unprojected"]
-        self.data, self.models, self.seeds, self.quick = data, models, range(seeds), quick
+        self.recipes, self.unprojected, self.quick_train = facts["recipes"], facts["unprojected"], facts["quick"]
+        self.project, self.data, self.models, self.seeds, self.quick = project, data, models, range(seeds), quick
         self.run_options = {"out": out, "jobs": jobs, "threads": threads}
         self.notes, self.points = [], {}
 
@@ -1553,9 +1546,9 @@ class Reproduction:
 
     def recipe(self, data, model):
         recipe = self.recipes.get(data, self.recipes["default"])[model]
-        if self.unprojected:
-            recipe = {"train": recipe["train"] | {"project": "none"}, "regulariser": self.unprojected}
-        return recipe
+        if self.project:
+            recipe = recipe | {"train": recipe["train"] | {"project": self.project}}
+        return recipe if self.project != "none" else {"train": recipe["train"], "regulariser": self.unprojected}
 
     def trial(self, data, model, variant, seed):
         """A run of the recipe: "plain", or with the regulariser as "bounded", a sampling or a lambda says."""
@@ -1567,7 +1560,7 @@ class Reproduction:
                 changed = {"sampling": variant, **recipe.get(variant, {})}
             options |= recipe["regulariser"] | changed
         if self.quick:
-            options |= self.recipes["quick"]
+            options |= self.quick_train
         return make_trial(options, f"the recipe of {model} for {data}")
 
     def run(self, variants, violations=False, seeds=None):
@@ -1708,15 +1701,14 @@ class Reproduction:
             run, dataset = open_run(folder, data)
             head, relation = self.people[data]
             h, r = find(run.entities, head, "entity"), find(run.relations, relation, "relation")
-            probabilities = cardkge.probability(run.best_model().score_tails([h], [r]))[0]
-            likely, total = int((probabilities > 0.8).sum()), cardkge.cardinality_sums(run.best_model(), r, [h])[0]
+            ids, probabilities, _ = cardkge.completions(run.best_model(), r, head=h)
+            likely, total = sum(p > 0.8 for p in probabilities), cardkge.cardinality_sums(run.best_model(), r, [h])[0]
             known = known_answers(dataset, 0, h, r)
             theirs = self.paper["poe"] if (data, model) == ("fb13", "distmult") else {}
             paper = [f"{name} {p:.3f}" for name, p in theirs.get(variant, [])]
             start = [data, MODEL_TITLES[model], variant, f"{head}, {relation}, ?"]
-            order = (-probabilities).argsort(kind="stable").tolist()
-            for rank, e in enumerate(order[: max(5, min(likely, 10))]):
-                row = [run.entities[e], known.get(e, "-"), f"{probabilities[e]:.3f}"]
+            for rank, (e, p) in enumerate(zip(ids[: max(5, min(likely, 10))], probabilities)):
+                row = [run.entities[e], known.get(e, "-"), f"{p:.3f}"]
                 rows.append([*start, *row, paper[rank] if rank < len(paper) else ""])
                 start = ["", "", "", ""]
             count = f"{theirs[f'{variant}_likely']} with p > 0.8" if theirs else ""
@@ -1760,11 +1752,12 @@ two of the runs. Of Figure 3 the paper's text and caption name different data se
 @jobs_option
 @trial_threads_option
 @option("--out", FOLDER, Path("reproduction"), "Folder of the runs.")
-@option("--project", choice("unit", "none"), "unit", "The recipes: entity rows of norm 1, as everywhere, or free.")
+@option("--project", choice("unit", "none"), None, "Entity rows of norm 1, or free.  [default: unit, on families none]")
 @option("--quick", bool, False, "A small form, by default on families: shows that it works, no results.")
 @option("--markdown", bool, False, "Print the table for a document.")
 @option("--plot", FILE, None, "For lambda: draw the figure there (.png, .pdf, ...); needs matplotlib.")
-def reproduce(table_name, data, models, seeds, jobs, threads, out, project, quick, markdown, plot):
+@click.pass_context
+def reproduce(ctx, table_name, data, models, seeds, jobs, threads, out, project, quick, markdown, plot):
     method, _, its_data, its_models = PAPER_TABLES[table_name]
     chosen = listed(models or its_models)
     for name in chosen:
@@ -1777,6 +1770,13 @@ def reproduce(table_name, data, models, seeds, jobs, threads, out, project, quic
     if plot and (table_name != "lambda" or len(plan.pairs()) != 1):
         raise click.UsageError("--plot is for `reproduce lambda` of one data set and one model.")
     pyplot = import_pyplot(plot) if plot else None
+    unused = ["seeds"] if method == "poe" else [] if its_models else ["models", "seeds", "jobs", "threads", "project"]
+    for name in unused:
+        if was_given(ctx, name):
+            warn(f"--{name} makes no difference to the table {table_name}")
+    for name in folders:
+        if its_models and not quick and name not in plan.recipes:
+            warn(f"{name} has no recipe of its own in data/reproduction.json; the one named default is used")
     headers, rows = getattr(plan, method)()
     table(rows, headers, "l" * len(headers), "github" if markdown else "simple")
     for note in plan.notes:

@@ -1,5 +1,7 @@
 """Ranking, metrics and cardinality violations, against brute force and hand-made tables."""
 
+import math
+
 import numpy as np
 import pytest
 import reference
@@ -223,6 +225,30 @@ def test_metrics_of_a_hand_made_table():
     assert metrics(ranks.ravel()) == found
     assert metrics(np.array([1.5]))["hits@1"] == 0
     assert metrics(np.array([10.0]))["hits@10"] == 1
+
+
+def test_metrics_by_relation():
+    triples = np.array([[0, 3, 1], [1, 0, 2], [2, 3, 0]])
+    found = cardkge.metrics_by_relation(np.array([[1, 2], [5, 9], [4, 1]]), triples)
+    assert found == {0: metrics([5, 9]), 3: metrics([1, 2, 4, 1])}
+
+
+@pytest.mark.parametrize("kind", ["distmult", "complex", "ermlp"])
+def test_completions_are_all_entities_by_score(kind):
+    model = cardkge.new_model(cardkge.Settings(model=kind, dim=4, hidden=3, seed=1), 7, 2)
+    for given in ({"head": 2}, {"tail": 5}):
+        ids, probabilities, scores = cardkge.completions(model, 1, **given)
+        triples = [(given.get("head", e), 1, given.get("tail", e)) for e in range(7)]
+        expected = {e: float(model.score(*np.array([triple]).T)[0]) for e, triple in enumerate(triples)}
+        assert sorted(ids) == list(range(7)) and scores == sorted(scores, reverse=True)
+        for e, p, score in zip(ids, probabilities, scores, strict=True):
+            assert score == pytest.approx(expected[e], rel=1e-5)
+            assert p == pytest.approx(1 / (1 + math.exp(-expected[e])), rel=1e-5)
+    model.params["entity"][:] = 0.5
+    assert cardkge.completions(model, 0, tail=1)[0] == list(range(7))
+    for wrong in ({}, {"head": 1, "tail": 1}, {"head": 7}):
+        with pytest.raises(cardkge.CardkgeError):
+            cardkge.completions(model, 0, **wrong)
 
 
 def test_metrics_by_side():

@@ -378,7 +378,9 @@ def test_a_grid_in_toml_and_on_the_command_line(tmp_path):
 @pytest.mark.parametrize(
     "text, part",
     [
-        ("grid = 3", "grid must be a list"),
+        ("grid = 3", "grid must be one table [grid]"),
+        ("grid = [1, 2]", "grid must be one table [grid]"),
+        ("[[grid]]\nlambda = [1]", "grid must be one table [grid]"),
         ("[grid]\nlambda = 3", "lambda must be a list"),
         ("[grid]\nlambda = []", "lambda must be a list"),
         ("lambda = [1, 2]", "lambda has several values"),
@@ -553,9 +555,10 @@ def test_a_trial_that_another_saves_between_the_look_and_the_start_is_no_error(t
 
 def test_a_process_that_cannot_be_started_is_a_line(tmp_path):
     task = cli.trial_task(trial(), tmp_path) | {"program": [str(tmp_path / "no python")]}
-    line = "a process cannot be started: No such file or directory"
+    line = f"a process cannot be started: {tmp_path / 'no python'}: No such file or directory"
     assert cli.perform(task, 1, cli.Processes()) == line
-    assert cli.Processes().run([str(tmp_path / "none")]) == (1, line)
+    gone = {"directory": str(tmp_path / "gone"), "program": [sys.executable]}
+    assert cli.perform(task | gone, 1, cli.Processes()) == line.replace("no python", "gone")
 
 
 def test_processes_are_run_to_their_end_and_stopped_together():
@@ -570,8 +573,9 @@ def test_processes_are_run_to_their_end_and_stopped_together():
     "code, errors, line",
     [
         (1, "warning: w\nerror: what\n\n", "error: what"),
-        (-9, "warning: w\n", "exit code -9"),
-        (-9, "", "exit code -9"),
+        (-9, "warning: w\n", "killed by signal 9"),
+        (-9, "", "killed by signal 9"),
+        (3, "", "exit code 3"),
         (1, "Traceback\nValueError: \ufffd\n", "ValueError: \ufffd"),
     ],
 )

@@ -102,6 +102,23 @@ def test_a_panel_per_relation_shows_bounds_and_quartiles_of_both_runs(runs, figu
     assert min(sizes_of_letters(figure)) >= 11
 
 
+def test_relations_are_paired_by_name(runs, figures, tmp_path):
+    """The second run knows the same triples, with other ids."""
+    for split in ("train", "valid", "test"):
+        lines = sorted((runs / "data" / f"{split}.txt").read_text().splitlines(), key=lambda x: x.split()[1])
+        (tmp_path / f"{split}.txt").write_text("\n".join(reversed(lines)) + "\n")
+    ok("train", "--data", tmp_path, "--dim", 4, "--epochs", 9, "--out", tmp_path / "other")
+    result = ok("violations", runs / "plain", tmp_path / "other", "--bounds", "mined", "--plot", tmp_path / "x.png")
+    assert "was trained on other data" in result.stderr
+    names, run = ["r0", "r1", "r2"], cardkge.load_run(tmp_path / "other")
+    train = cardkge.load_dataset(tmp_path).train
+    assert run.relations == names[::-1]
+    assert [axis.get_title() for axis in figures[0].axes] == ["r0 (1, 3)", "r1 (0, 1)", "r2 (0, 1)"]
+    for axis, r in zip(figures[0].axes, (2, 1, 0), strict=True):
+        sums = cardkge.cardinality_sums(run.best_model(), r, np.unique(train[train[:, 1] == r, 0]))
+        assert flat_lines(axis)[0][1] == pytest.approx(np.median(sums), rel=1e-6)
+
+
 def test_one_run_and_a_weight_of_zero(runs, figures, tmp_path):
     ok("violations", runs / "unweighted", "--plot", tmp_path / "x.pdf")
     legend = [text.get_text() for text in figures[0].legends[0].get_texts()]

@@ -123,7 +123,7 @@ def regulariser(variant="bounded"):
     """The settings of the recipe's regulariser, or of a way of sampling."""
     recipe = FACTS["recipes"]["families"]["complex"]
     sampling = {} if variant == "bounded" else {"sampling": variant}
-    return recipe["regulariser"] | sampling | recipe.get(variant, {}) | FACTS["recipes"]["quick"]
+    return recipe["regulariser"] | sampling | recipe.get(variant, {}) | FACTS["quick"]
 
 
 def pair(out):
@@ -316,9 +316,41 @@ def test_a_folder_without_a_recipe_takes_the_default_one(ring, tmp_path, monkeyp
     default = FACTS["recipes"]["default"]["complex"]
     found = [json.loads(path.read_text())["settings"] for path in tmp_path.glob("reproduction/*/config.json")]
     assert sorted(settings["bounds"] for settings in found) == ["mined", "none"]
-    for name, value in (default["train"] | FACTS["recipes"]["quick"]).items():
+    for name, value in (default["train"] | FACTS["quick"]).items():
         assert all(settings[name] == value for settings in found), name
     assert "no person of" in one_error(invoke("reproduce", "poe", *options))
+
+
+def test_what_makes_no_difference_is_said(ring, tmp_path):
+    data = ("--data", ring, "--out", tmp_path / "out")
+    result = ok("reproduce", "datasets", *data, "--seeds", 7, "--project", "none", "--models", "complex")
+    lines = [f"warning: --{name} makes no difference to the table datasets" for name in ("models", "seeds", "project")]
+    assert result.stderr.splitlines() == lines
+    options = ("--out", tmp_path / "out", "--quick", "--threads", 1, "--models", "distmult", "--seeds", 2)
+    assert "warning: --seeds makes no difference to the table poe" in ok("reproduce", "poe", *options).stderr
+    assert len(list((tmp_path / "out").iterdir())) == 2
+
+
+def test_a_data_set_without_a_recipe_is_said(ring, monkeypatch):
+    warnings = []
+    monkeypatch.setattr(cli, "warn", warnings.append)
+    monkeypatch.setattr(cli.Reproduction, "link_prediction", lambda self: ([], []))
+    for data in (ring, "wn18rr"):
+        ok("reproduce", "link-prediction", "--data", data)
+    assert warnings == [f"{ring} has no recipe of its own in data/reproduction.json; the one named default is used"]
+
+
+@pytest.mark.parametrize("data", ["families", "wn18rr"])
+def test_projection_is_the_recipes_unless_it_is_given(data, tmp_path):
+    def bounded(project):
+        plan = cli.Reproduction([data], ["complex"], 1, project, False, tmp_path, 1, 1)
+        return plan.trial(data, "complex", "bounded", 0)
+
+    own, unit, free = map(bounded, (None, "unit", "none"))
+    assert own.get("project", "unit") == ("none" if data == "families" else "unit")
+    assert unit.get("project", "unit") == "unit" and free["project"] == "none"
+    assert (unit if data == "wn18rr" else free) == own
+    assert (free["penalty_weight"], free["objects"]) == (FACTS["unprojected"]["lambda"], 1000)
 
 
 def set_facts(monkeypatch, **changes):
@@ -357,7 +389,7 @@ def test_violations_of_other_bounds_are_taken_anew(ring, tmp_path, monkeypatch):
             bounds.write_text(text)
             limits = {line.split()[0]: [float(x) for x in line.split()[1:]] for line in text.splitlines()}
         recipe = {"train": {"validate-every": 1}, "regulariser": {"bounds": str(bounds)}}
-        set_facts(monkeypatch, recipes={"default": {"distmult": recipe}, "quick": FACTS["recipes"]["quick"]})
+        set_facts(monkeypatch, recipes={"default": {"distmult": recipe}})
         _, rows = reproduce("violations", *options)
         runs = runs_of(out, bounds="none") + runs_of(out, bounds=str(bounds))
         assert len(runs) == 2 and sorted(row[2] for row in rows) == sorted(limits)

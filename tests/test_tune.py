@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -342,6 +343,34 @@ def test_a_trial_that_cannot_be_read_afterwards_fails_and_the_others_are_ranked(
     assert f"chosen: {out / good['run']}\n" in result.stdout
 
 
+@pytest.mark.parametrize("done", [False, True])
+def test_runs_that_leave_nothing_here_fail(ring, tmp_path, monkeypatch, done):
+    """As on workers that share no files with this machine; or where no process can be started."""
+    monkeypatch.setattr(cli, "perform", lambda *_: None if done else "error: no process")
+    out = tmp_path / "out"
+    result = invoke("tune", "--data", ring, *COMMON, "--grid", "seed=0,1", "--out", out)
+    line = result.stderr.splitlines()[-1]
+    assert result.exit_code == 1 and line.startswith("error: all 2 runs failed; ring")
+    assert ("is not here: do the workers share these files?" if done else "no process") in line
+    assert [bool(row["failure"]) for row in read_trials(out)] == [True, True]
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_reader_that_goes_away_loses_its_own_stream_only(ring, copy, tmp_path, stream):
+    """And no file: the search goes on."""
+    (copy / "trials.csv").unlink()
+    other = "stderr" if stream == "stdout" else "stdout"
+    read, written = os.pipe()
+    os.close(read)
+    with open(tmp_path / "kept", "w") as kept, os.fdopen(written, "w") as broken:
+        options = ("--data", ring, *COMMON, *GRID, "--out", copy)
+        process = start("tune", *options, **{stream: broken, other: kept})
+    process.wait()
+    assert (copy / "trials.csv").exists()
+    kept = (tmp_path / "kept").read_text()
+    assert ("runs are in" if other == "stderr" else "chosen: ") in kept
+
+
 def test_a_process_that_cannot_be_started_is_the_failure_of_its_trial(ring, tmp_path, monkeypatch):
     real, out = cli.subprocess.Popen, tmp_path / "out"
 
@@ -354,7 +383,7 @@ def test_a_process_that_cannot_be_started_is_the_failure_of_its_trial(ring, tmp_
     result = ok("tune", "--data", ring, *COMMON, "--grid", "seed=0,1", "--threads", 1, "--out", out)
     good, bad = read_trials(out)
     assert (good["seed"], good["failure"], bad["seed"]) == ("1", "", "0")
-    assert bad["failure"] == "a process cannot be started: Resource temporarily unavailable"
+    assert bad["failure"] == f"a process cannot be started: {sys.executable}: Resource temporarily unavailable"
     assert len(progress(result.stderr)) == 2
 
 
