@@ -16,7 +16,7 @@ import os
 
 # as the commands of cardkge do: its kernels have their own threads (PyKEEN's are set by torch.set_num_threads)
 for _variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_variable, "1")
+    os.environ[_variable] = "1"
 
 import argparse  # noqa: E402
 import collections  # noqa: E402
@@ -451,7 +451,7 @@ def graph_figures(folder, sizes, count):
     began = time.perf_counter()
     dataset = cardkge.load_dataset(str(folder))
     found = {"load seconds": time.perf_counter() - began}
-    bench = SimpleNamespace(dataset=cardkge.load_dataset(sizes.data), sizes=sizes, threads=count)
+    bench = SimpleNamespace(dataset=None, sizes=sizes, threads=count)  # a Bench would load more into this memory
     run = Bench.run(bench, dim=sizes.graph_dim, dataset=dataset, batches=sizes.graph_batches)
     epoch = Bench.training(bench, run, dataset, epochs=1, dropped=0)
     found["first epoch"] = epoch()
@@ -461,6 +461,7 @@ def graph_figures(folder, sizes, count):
     found["peak bytes"] = peak_memory()
     arrays = [*run.model.params.values(), *run.accumulators.values(), *(getattr(dataset, s) for s in cardkge.SPLITS)]
     found["least bytes"] = sum(array.nbytes for array in arrays)
+    bench.dataset = cardkge.load_dataset(sizes.data)
     small = Bench.run(bench, dim=sizes.graph_dim)
     found |= alternate(sizes.rounds, {"graph": epoch, "small": Bench.training(bench, small)})
     return found
@@ -524,6 +525,12 @@ def main(arguments=None):
     chosen = options.only.split(",") if options.only else list(SECTIONS)
     if unknown := set(chosen) - set(SECTIONS):
         parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
+    if options.rounds is not None and options.rounds < 1:
+        parser.error(f"--rounds must be at least 1, found {options.rounds}")
+    if options.scaling and options.only:
+        parser.error("--only chooses among the rows of the table, --scaling prints other tables; leave one out")
+    if options.json and not options.json.absolute().parent.is_dir():
+        parser.error(f"--json {options.json}: there is no folder {options.json.absolute().parent}")
     given = {name: value for name in ("data", "rounds") if (value := getattr(options, name)) is not None}
     sizes = Sizes(**(QUICK if options.quick else {}) | given)
     try:

@@ -14,11 +14,15 @@ EXPONENTS = {"relation": 1.0, "head": 0.6, "tail": 0.9}  # the tail of 10 millio
 HELD_OUT = 1000  # triples of valid, and of test
 
 
-def zipf(rng, n, size, exponent):
-    """`size` ids of range(n), the i-th of a random order with probability proportional to i ** -exponent."""
-    total = np.cumsum(np.arange(1.0, n + 1) ** -exponent)
-    places = np.searchsorted(total, rng.random(size) * total[-1], "right")
-    return rng.permutation(n)[np.minimum(places, n - 1)]
+class Zipf:
+    """Ids of range(n), the i-th of a random order with probability proportional to i ** -exponent."""
+
+    def __init__(self, rng, n, exponent):
+        self.rng, self.order, self.total = rng, rng.permutation(n), np.cumsum(np.arange(1.0, n + 1) ** -exponent)
+
+    def draw(self, size):
+        places = np.searchsorted(self.total, self.rng.random(size) * self.total[-1], "right")
+        return self.order[np.minimum(places, len(self.order) - 1)]
 
 
 def draw_triples(n_entities, n_relations, n_triples, seed=0):
@@ -26,12 +30,12 @@ def draw_triples(n_entities, n_relations, n_triples, seed=0):
     if not n_entities <= n_triples <= n_entities**2 * n_relations // 4:
         raise SystemExit(f"make_graph: {n_triples} triples do not suit {n_entities} entities, {n_relations} relations")
     rng = np.random.default_rng(seed)
-    order, keys = rng.permutation(n_entities), np.empty(0, np.int64)
-    heads = order  # of the first draw; more are drawn until there are enough distinct triples
+    sizes = {"head": n_entities, "relation": n_relations, "tail": n_entities}
+    draws = {name: Zipf(rng, n, EXPONENTS[name]) for name, n in sizes.items()}
+    heads, keys = rng.permutation(n_entities), np.empty(0, np.int64)  # more are drawn until there are enough
     while len(keys) < n_triples:
-        heads = np.concatenate((heads, zipf(rng, n_entities, n_triples - len(keys), EXPONENTS["head"])))
-        tails = zipf(rng, n_entities, len(heads), EXPONENTS["tail"])
-        relations = zipf(rng, n_relations, len(heads), EXPONENTS["relation"])
+        heads = np.concatenate((heads, draws["head"].draw(n_triples - len(keys))))
+        tails, relations = draws["tail"].draw(len(heads)), draws["relation"].draw(len(heads))
         keys = np.concatenate((keys, (heads * n_relations + relations) * n_entities + tails))
         keys = keys[np.sort(np.unique(keys, return_index=True)[1])]  # the first of equal triples stays
         heads = np.empty(0, np.int64)
