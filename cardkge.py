@@ -297,6 +297,13 @@ def load_dataset(data="families", columns="hrt", download=True):
             f"more relations ({len(relations)}) than entities ({len(entities)}): the columns, read"
             f" as {columns}, look swapped; try --columns {'hrt' if columns == 'htr' else 'htr'}"
         )
+    known = {split: table.get(data, {}).get(split) for split in SPLITS}
+    for split, triples in zip(SPLITS, splits):
+        if known[split] not in (None, len(triples)):
+            warnings.append(
+                f"{folder} is another {data} than the table's: {len(triples)} {split} triples, there {known[split]}"
+            )
+            break
     limits = np.cumsum([len(split) for split in splits])
     splits = np.split(np.concatenate(splits), limits[:-1])  # see Dataset.known
     return Dataset(data, folder, list(entities), list(relations), *splits, tuple(warnings))
@@ -1324,6 +1331,8 @@ def find_bounds(bounds, dataset):
         return np.tile([0.0, np.inf], (dataset.n_relations, 1))
     if bounds == "mined":
         return mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations)
+    if not os.path.exists(bounds):
+        raise CardkgeError(f"bounds {os.fspath(bounds)!r}: neither mined, nor none, nor a file")
     return read_bounds(bounds, dataset.relations)
 
 

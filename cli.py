@@ -8,6 +8,7 @@ import contextlib
 import difflib
 import itertools
 import json
+import logging
 import math
 import os
 import re
@@ -60,7 +61,10 @@ class Program(click.Group):
             click.echo("stopped", err=True)
             ctx.exit(128 + signal.SIGINT)
         except MemoryError:
-            self.fail(ctx, "not enough memory for these sizes; try a smaller --dim, or smaller data")
+            self.fail(
+                ctx,
+                "not enough memory for these sizes; try smaller ones (--dim, --hidden, --negatives), or smaller data",
+            )
         except BrokenPipeError:
             raise  # nobody reads on: click ends quietly
         except OSError as error:
@@ -94,9 +98,26 @@ def choice(*values):
     return click.Choice(values)
 
 
+class NotEmpty:
+    """A kind of text that is there: as a path, "" is the working directory, which nobody has asked for."""
+
+    def convert(self, value, param, ctx):
+        if value == "":
+            self.fail("it is empty.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Text(NotEmpty, type(click.STRING)):
+    pass
+
+
+class PathName(NotEmpty, click.Path):
+    pass
+
+
 def option(names, kind, default, text):
     """A click option; its default, if it has one, is shown beside its help."""
-    kinds = {"is_flag": True} if kind is bool else {"type": kind}
+    kinds = {"is_flag": True} if kind is bool else {"type": Text() if kind is str else kind}
     return click.option(*names.split(), default=default, show_default=default is not None, help=text, **kinds)
 
 
@@ -112,7 +133,7 @@ def options(*several):
 
 
 AT_LEAST_0, AT_LEAST_1 = click.IntRange(0, 10**9), click.IntRange(1, 10**9)
-FILE, FOLDER = click.Path(dir_okay=False), click.Path(path_type=Path)
+FILE, FOLDER = PathName(dir_okay=False), PathName(path_type=Path)
 SPLITS = ("train", "valid", "test")
 
 
@@ -193,7 +214,10 @@ def open_run(folder, data=None):
 
 
 def aligned_data(run, folder, data, **where):
-    """`run_data` with the ids of the run; a warning where the triples are others than the run's."""
+    """`run_data` with the ids of the run; a warning where the triples are others than the run's, or it has learnt
+    nothing yet."""
+    if run.epoch == 0:
+        warn(f"{folder} has completed no epoch: its parameters are still random")
     dataset = run_data(run, data, **where)
     if library().describe_data(dataset) == run.data:
         return dataset
@@ -340,6 +364,8 @@ def train(ctx, out, resume, force, threads, **options):
         return
     with new_folder(out, force) as folder:
         settings = checked_settings(ctx)
+        for message in idle_options(settings, {library().option_name(name) for name in given & options.keys()}):
+            warn(message)
         dataset = open_data(settings.data, settings.columns)
         fit(library().new_run(settings, dataset), dataset, folder, threads)
 
@@ -353,8 +379,28 @@ def checked_settings(context):
     try:
         settings.check()
     except cardkge.CardkgeError as error:
-        raise click.UsageError(f"{error}.") from None
+        text = re.sub(r"\b[a-z]+(_[a-z]+)+\b", lambda name: "--" + cardkge.option_name(name[0]), str(error))
+        raise click.UsageError(f"{text}.") from None
     return settings
+
+
+def idle_options(settings, given):
+    """A line for each of the given options that changes nothing with these settings."""
+    of_bounds = ("lambda", "sampling", "inclusion", "subjects", "objects", "subject-pool")
+    needs = [
+        (("hidden",), "without --model ermlp", settings.model == "ermlp"),
+        (("margin",), "without --loss hinge", settings.loss == "hinge"),
+        (("accumulator",), "without --optimizer adagrad", settings.optimizer == "adagrad"),
+        (of_bounds, "without --bounds", settings.bounds != "none"),
+        (("inclusion",), "without --sampling bernoulli", settings.sampling == "bernoulli" or settings.bounds == "none"),
+        (("objects",), "with --sampling exact", settings.sampling != "exact" or settings.bounds == "none"),
+    ]
+    return [
+        f"--{name} makes no difference {where}"
+        for names, where, met in needs
+        for name in names
+        if name in given and not met
+    ]
 
 
 def resume_run(folder, given, threads):
@@ -474,9 +520,11 @@ def sole_use(folder):
 
 @contextlib.contextmanager
 def held_signals():
-    """Collect SIGINT and SIGTERM instead of dying of them."""
+    """Collect SIGINT, SIGTERM and SIGHUP (unless it is ignored, as under nohup) instead of dying of them."""
     caught = []
-    signals = (signal.SIGINT, signal.SIGTERM)
+    signals = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signals.append(signal.SIGHUP)
     before = {s: signal.signal(s, lambda number, frame: caught.append(number)) for s in signals}
     try:
         yield caught
@@ -595,7 +643,7 @@ def fit(run, dataset, folder, threads):
         except cardkge.NonFinite as error:
             with contextlib.suppress(cardkge.CardkgeError):  # then the state saved before stays
                 save()
-            raise cardkge.CardkgeError(f"{error} ({folder} keeps the last good state)") from error
+            raise cardkge.CardkgeError(f"{error} ({folder} keeps the last good state; --force replaces it)") from error
         finally:
             progress.close()
     again = f"python cli.py train --resume --out {shlex.quote(str(folder))}"
@@ -617,7 +665,7 @@ def fit(run, dataset, folder, threads):
         click.echo(f"stopped while evaluating; {folder} is trained, evaluate with: {again}", err=True)
         sys.exit(128 + signal.SIGINT)
     cardkge.save_metrics(run, folder)
-    show_metrics({(setting,): sides["both"] for setting, sides in run.metrics.items()}, ["test"])
+    show_metrics([([setting], sides["both"]) for setting, sides in run.metrics.items()], ["test"])
     click.echo(f"saved in {folder}")
 
 
@@ -625,8 +673,8 @@ def fit(run, dataset, folder, threads):
 
 
 def show_metrics(rows, headers):
-    """Print metrics, in percent: a dict per row, keyed by the tuple of its first columns."""
-    lines = [[*key, *(f"{100 * m[name]:.2f}" for name in METRICS), f"{m['mean_rank']:,.1f}"] for key, m in rows.items()]
+    """Print metrics, in percent: a row for each pair of a list, its first columns, and a dict."""
+    lines = [[*start, *(f"{100 * m[name]:.2f}" for name in METRICS), f"{m['mean_rank']:,.1f}"] for start, m in rows]
     names = [f"{name.upper() if name == 'mrr' else name} %" for name in METRICS]
     table(lines, [*headers, *names, "mean rank"], "l" * len(headers))
 
@@ -652,15 +700,17 @@ def evaluate(folder, split, setting, ties, by, data, json_file, threads):
     known = dataset.known if setting != "raw" else None
     with counter("ranked") as progress:
         ranks = cardkge.rank_triples(run.best_model(), triples, known, ties=ties, threads=threads, progress=progress)
-    rows, report = {}, {}
+    rows, report = [], {}
     for name in ("filtered", "raw") if setting == "both" else (setting,):
         report[name] = cardkge.metrics_by_side(ranks[name])
-        for side in ("both", "head", "tail") if by == "side" else ("both",):
-            rows[name, side] = report[name][side]
+        if by == "side":
+            rows += [([name, side], report[name][side]) for side in ("both", "head", "tail")]
+        else:
+            rows.append(([name, "(all)" if by else "both"], report[name]["both"]))
         if by == "relation":
             parts = cardkge.metrics_by_relation(ranks[name], triples)
             report[name]["relations"] = {run.relations[relation]: part for relation, part in parts.items()}
-            rows |= {(name, relation): part for relation, part in report[name]["relations"].items()}
+            rows += [([name, relation], part) for relation, part in report[name]["relations"].items()]
     if json_file:
         write_json(json_file, report)
     show_metrics(rows, [split, by or "side"])
@@ -740,7 +790,7 @@ def predict(folder, head, relation, tail, top, min_probability, hide_known, data
 
 @main.command()
 @run_argument
-@click.argument("other", metavar="[OTHER]", required=False, type=click.Path(path_type=Path))
+@click.argument("other", metavar="[OTHER]", required=False, type=FOLDER)
 @option(
     "--bounds", str, None, "mined (from train), or a bounds file.  [default: those of RUN, else of OTHER, else mined]"
 )
@@ -882,6 +932,8 @@ def import_pyplot(path):
     known = matplotlib.figure.Figure().canvas.get_supported_filetypes()
     if Path(path).suffix[1:].lower() not in known:
         raise click.UsageError(f"--plot {path}: the name must end in one of {', '.join(known)}.")
+    if not Path(path).absolute().parent.is_dir():
+        raise library().CardkgeError(f"--plot {path}: there is no folder {Path(path).parent}")
     return pyplot
 
 
@@ -999,8 +1051,9 @@ def plot_history(pyplot, run, path, title):
     validated = run.best is not None
     with drawing(pyplot, path, 1 + validated, 1, (8, 4 + 3 * validated)) as (figure, axes):
         values = draw_curve(axes[0], run, "objective", "objective", FIRST)
-        if any(record["penalty"] for record in run.history):
+        if any(record["loss"] != record["objective"] for record in run.history):
             values += draw_curve(axes[0], run, "loss", "loss", SECOND)
+        if any(record["penalty"] for record in run.history):
             values += draw_curve(axes[0], run, "penalty", "penalty", THIRD)
         set_scale(axes[0], values, "mean per step")
         if validated:
@@ -1058,24 +1111,35 @@ def make_trial(options, where):
 
     options: option name without its dashes -> value; `where` begins the message of a usage error.
     """
-    flags = [parameter.opts[0].removeprefix("--") for parameter in train.params if getattr(parameter, "is_flag", False)]
-    arguments = []
-    try:
-        for name, value in options.items():
-            if name in ("out", "resume", "force", "threads", "help"):
-                raise click.UsageError(f"{name} is no setting that runs may differ in.")
-            if name not in flags:
-                arguments += [f"--{name}", str(value)]
-            else:
-                arguments += [f"--{name}"] * is_true(name, value)
-        context = train.make_context("train", arguments)
-        settings = vars(checked_settings(context))
-        if settings["dim"] == library().DIMS[settings["model"]]:
-            settings["dim"] = None
-    except click.UsageError as error:
-        raise click.UsageError(f"{where}: {error.format_message()}") from None
+    with located(where):
+        settings = vars(checked_settings(train_context(options)))
+    if settings["dim"] == library().DIMS[settings["model"]]:
+        settings["dim"] = None
     always, usual = ("data", "model", "seed"), vars(library().Settings())
     return {name: value for name, value in settings.items() if name in always or value != usual[name]}
+
+
+@contextlib.contextmanager
+def located(where):
+    """Usage errors begin with this."""
+    try:
+        yield
+    except click.UsageError as error:
+        raise click.UsageError(f"{where}: {error.format_message()}") from None
+
+
+def train_context(options):
+    """What the command line of `train` with these options comes to."""
+    flags = [parameter.opts[0].removeprefix("--") for parameter in train.params if getattr(parameter, "is_flag", False)]
+    arguments = []
+    for name, value in options.items():
+        if name in ("out", "resume", "force", "threads", "help", "jobs", "cluster", "grid", "file"):
+            raise click.UsageError(f"{name} is no setting that runs may differ in.")
+        if name not in flags:
+            arguments += [f"--{name}", str(value)]
+        else:
+            arguments += [f"--{name}"] * is_true(name, value)
+    return train.make_context("train", arguments)
 
 
 def is_true(name, value):
@@ -1225,7 +1289,9 @@ def carry_out(tasks, jobs, threads, cluster=None):
             pending = {pool.submit(perform, task, threads, processes): task for task in tasks}
             while pending and not caught:
                 for each in wait(pending, timeout=0.2, return_when=FIRST_COMPLETED).done:
-                    report(pending.pop(each), each.result())
+                    task, error = pending.pop(each), each.result()
+                    if not (error and caught):  # then it has been stopped
+                        report(task, error)
         finally:
             processes.stop()
     if caught:
@@ -1252,12 +1318,20 @@ def carry_out_on_cluster(tasks, threads, address, report):
         raise cardkge.CardkgeError(
             f"{address}: no Dask scheduler answers there; start one with `dask scheduler`"
         ) from error
-    caught = []
+    caught, ended = [], threading.Event()
 
     def stop(number, frame):
         caught.append(number)
         raise KeyboardInterrupt
 
+    def watch(alone=False):
+        with contextlib.suppress(Exception):  # what goes wrong here, goes wrong in the main thread too
+            while not ended.wait(5):
+                if not client.ncores() and not alone:
+                    say(f"{address}: no worker is left; waiting for one: `dask worker {address}`", err=True)
+                alone = not client.ncores()
+
+    logging.disable()  # errors are raised too
     before = signal.signal(signal.SIGTERM, stop)
     try:
         with client, joblib.parallel_config("dask"):
@@ -1267,6 +1341,7 @@ def carry_out_on_cluster(tasks, threads, address, report):
                 raise cardkge.CardkgeError(
                     f"{address}: the scheduler has no workers; start some with `dask worker {address}`"
                 ) from error
+            threading.Thread(target=watch, daemon=True).start()
             backend, _ = joblib.parallel.get_active_backend()
             # else joblib counts the threads that the workers have now: with one, it does the runs in this process,
             # and what it hands out later, it hands out to no more at once
@@ -1284,13 +1359,13 @@ def carry_out_on_cluster(tasks, threads, address, report):
             f"{address}: the cluster failed ({type(error).__name__}: {error}); the same command goes on from here"
         ) from error
     finally:
+        ended.set()
+        logging.disable(logging.NOTSET)
         signal.signal(signal.SIGTERM, before)
 
 
 jobs_option = option("--jobs", AT_LEAST_1, 1, "Runs side by side, each in a process of its own.")
-trial_threads_option = option(
-    "--threads", AT_LEAST_1, None, "Threads of each run.  [default: cores / jobs; 1 on a cluster]"
-)
+trial_threads_option = option("--threads", AT_LEAST_1, None, "Threads of each run.  [default: cores / jobs]")
 
 
 def run_trials(trials, out, jobs, threads, cluster=None, bounds=None):
@@ -1336,6 +1411,7 @@ def run_trials(trials, out, jobs, threads, cluster=None, bounds=None):
                 outcomes[name]["violations"] = cardkge.read_violations(folder / VIOLATIONS)
         except cardkge.CardkgeError as error:
             failed[name] = str(error)
+            warn(error)
     return [outcomes.get(trial_name(trial)) for trial in trials], failed
 
 
@@ -1422,22 +1498,24 @@ def read_toml(path):
 @option(
     "--file grid_file", FILE, None, "TOML: options of train for all runs (an --option wins); a table [grid] of lists."
 )
-@option("--out", FOLDER, Path("tune"), "Folder of the runs, and of trials.csv.")
+@option("--out", FOLDER, Path("tune"), "Folder of the runs, and of trials.csv, the table of the latest grid.")
 @jobs_option
 @trial_threads_option
 @option(
     "--cluster",
     str,
     None,
-    "Address of a Dask scheduler, whose workers share these files and do the runs (extra: cluster).",
+    "Address of a Dask scheduler, whose workers share these files and do the runs, of one thread each if --threads is"
+    " not given (extra: cluster).",
 )
 @click.pass_context
 def tune(ctx, grid, grid_file, out, jobs, threads, cluster, **options):
     """Try every combination of a grid; choose by filtered hits@10 on the valid split.
 
-    Takes the options of train, for all runs alike. What is finished in the folder --out is not done again, what was
-    interrupted goes on. Results on the test split never decide; how the chosen run does there is shown last. A seed in
-    the grid is an option like any other: the best single run is chosen.
+    Takes the options of train, for all runs alike; without a validation there is one after the last epoch. What is
+    finished in the folder --out is not done again, what was interrupted goes on. Results on the test split never
+    decide; how the chosen run does there is shown last. A seed in the grid is an option like any other: the best single
+    run is chosen.
 
     Example: python cli.py tune --model complex --bounds mined --grid lambda=0,0.001,0.01 --grid objects=10,100
 
@@ -1457,6 +1535,8 @@ def tune(ctx, grid, grid_file, out, jobs, threads, cluster, **options):
     if cluster and was_given(ctx, "jobs"):
         raise click.UsageError("--jobs is for this machine; on a cluster, each thread of a worker does a run.")
     fixed, axes = read_grid(grid_file, grid)
+    with located(grid_file):
+        train_context(fixed)
     fixed |= {library().option_name(name): value for name, value in options.items() if was_given(ctx, name)}
     for name in axes.keys() & {"data", "columns"}:
         raise click.UsageError(f"{name} is in the grid, but runs on different data cannot be compared.")
@@ -1472,6 +1552,10 @@ def tune(ctx, grid, grid_file, out, jobs, threads, cluster, **options):
         if name in trials:
             raise click.UsageError(f"{where}: the same run is in the grid twice.")
         trials[name] = combination, trial
+    idle = [idle_options(library().Settings(**trial), fixed | axes) for _, trial in trials.values()]
+    for message in idle[0]:
+        if all(message in messages for messages in idle):
+            warn(message)
     outcomes, failed = run_trials([trial for _, trial in trials.values()], out, jobs, threads, cluster)
     outcomes = dict(zip(trials, outcomes, strict=True))
 
@@ -1496,7 +1580,7 @@ def tune(ctx, grid, grid_file, out, jobs, threads, cluster, **options):
     if not outcomes[best]:
         raise library().CardkgeError(f"all {len(trials)} runs failed; {best}: {failed[best]}")
     click.echo(f"\nchosen: {out / best}")
-    show_metrics({(setting,): sides["both"] for setting, sides in outcomes[best]["test"].items()}, ["test"])
+    show_metrics([([setting], sides["both"]) for setting, sides in outcomes[best]["test"].items()], ["test"])
 
 
 def validated_trial(options, where):
@@ -1594,7 +1678,7 @@ class Reproduction:
     def datasets(self):
         names, rows = ("relations", "entities", *SPLITS), []
         for name in self.data:
-            where, sizes = f"not on this machine; `data fetch {name}`", [""] * 5
+            where, sizes = f"not on this machine; see `data fetch {name}`", [""] * 5
             if dataset := self.found(name):
                 sizes = [dataset.n_relations, dataset.n_entities, *(len(getattr(dataset, split)) for split in SPLITS)]
                 where, sizes = "here", [f"{size:,}" for size in sizes]
@@ -1607,7 +1691,7 @@ class Reproduction:
         rows = []
         for name in self.data:
             paper = {relation: interval(*bound) for relation, bound in self.paper["constraints"].get(name, {}).items()}
-            ours = dict.fromkeys(paper, f"not on this machine; `data fetch {name}`")
+            ours = dict.fromkeys(paper, f"not on this machine; see `data fetch {name}`")
             if dataset := self.found(name):
                 bounds = library().find_bounds("mined", dataset).tolist()
                 ours = {relation: interval(*bound) for relation, bound in zip(dataset.relations, bounds, strict=True)}
@@ -1731,7 +1815,8 @@ def amount(value, signed=False):
 
 def listed(text):
     """The names in a text, which has commas between them or is the path of a folder; each once."""
-    return [text] if os.path.isdir(text) else list(dict.fromkeys(name for name in text.split(",") if name))
+    names = (name.strip() for name in text.split(","))
+    return [text] if os.path.isdir(text) else list(dict.fromkeys(name for name in names if name))
 
 
 REPRODUCE_HELP = """Make a table or figure of the paper; where the paper has values, they stand beside ours.

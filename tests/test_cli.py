@@ -603,6 +603,67 @@ def test_evaluate_repeats_the_metrics_of_train(trained, tmp_path):
     assert json.loads((tmp_path / "m.json").read_text()) == json.loads(saved)
 
 
+def test_a_relation_with_the_name_of_the_total_is_shown_too(tmp_path):
+    for split in cli.SPLITS:
+        (tmp_path / f"{split}.txt").write_text("a\t(all)\tb\nb\tboth\tc\nc\tboth\ta\n")
+    ok("train", "--data", tmp_path, "--dim", 2, "--epochs", 1, "--out", tmp_path / "run")
+    lines = ok("evaluate", tmp_path / "run", "--by", "relation", "--setting", "raw").stdout.splitlines()[2:]
+    assert [line.split()[:2] for line in lines] == [["raw", name] for name in ("(all)", "(all)", "both")]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "--data", ""),
+        ("train", "--out", ""),
+        ("train", "--bounds", ""),
+        ("mine", "--out", ""),
+        ("evaluate", "{}", "--json", ""),
+        ("evaluate", "{}", "--data", ""),
+        ("evaluate", ""),
+        ("history", "{}", "--plot", ""),
+        ("violations", "{}", ""),
+        ("violations", "{}", "--bounds", ""),
+        ("tune", "--grid", "dim=2", "--cluster", ""),
+        ("tune", "--grid", "dim=2", "--out", ""),
+        ("reproduce", "poe", "--data", ""),
+        ("reproduce", "poe", "--models", ""),
+        ("oracle", "write", ""),
+    ],
+)
+def test_empty_values_are_wrong_usage(trained, tmp_path, monkeypatch, arguments):
+    """Of a variable of the shell that is not set, say."""
+    monkeypatch.chdir(tmp_path)
+    assert "it is empty" in usage_error(invoke(*(a.format(trained / "plain") for a in arguments)))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "options, lines",
+    [
+        (("--lambda", 1, "--sampling", "exact", "--subjects", 3, "--objects", 4, "--subject-pool", "entities"),
+         ["lambda", "sampling", "subjects", "objects", "subject-pool"]),
+        (("--inclusion", "uniform", "--bounds", "mined"), ["inclusion"]),
+        (("--inclusion", "uniform", "--bounds", "mined", "--sampling", "bernoulli"), []),
+        (("--objects", 3, "--bounds", "mined", "--sampling", "exact"), ["objects"]),
+        (("--hidden", 3, "--margin", 0.1, "--optimizer", "sgd", "--accumulator", 1),
+         ["hidden", "margin", "accumulator"]),
+        (("--hidden", 3, "--model", "ermlp", "--margin", 0.1, "--loss", "hinge", "--accumulator", 1), []),
+    ],
+)  # fmt: skip
+def test_options_that_change_nothing_are_said(tmp_path, options, lines):
+    command = ("train", "--dim", 2, "--epochs", 0, "--threads", 1, *options, "--out", tmp_path / "run")
+    found = [line.split()[1].removeprefix("--") for line in ok(*command).stderr.splitlines()]
+    assert sorted(found) == sorted(lines)
+
+
+def test_a_run_without_an_epoch_is_said(tmp_path):
+    ok("train", "--dim", 2, "--epochs", 0, "--out", tmp_path / "run")
+    for command in (("evaluate",), ("violations",), ("predict", "--relation", "parent", "--head", "bengt_holm")):
+        result = ok(command[0], tmp_path / "run", *command[1:])
+        assert "run has completed no epoch: its parameters are still random" in result.stderr
+
+
 def test_evaluate_by_side_and_relation(trained, tmp_path):
     path = tmp_path / "m.json"
     side = ok("evaluate", trained / "plain", "--by", "side", "--setting", "raw").stdout
@@ -612,7 +673,7 @@ def test_evaluate_by_side_and_relation(trained, tmp_path):
     result = ok("evaluate", trained / "plain", "--split", "train", "--setting", "filtered", "--by",
                 "relation", "--json", path)  # fmt: skip
     names = [line.split()[:2] for line in result.stdout.splitlines()[2:]]
-    assert names[0] == ["filtered", "both"]
+    assert names[0] == ["filtered", "(all)"]
     assert sorted(names[1:]) == [["filtered", r] for r in ("r0", "r1", "r2")]
     parts = json.loads(path.read_text())["filtered"]
     run = cardkge.load_run(trained / "plain")

@@ -35,9 +35,9 @@ def dask(role, log, *arguments):
         process.wait()
 
 
-@pytest.fixture
-def scheduler(tmp_path):
-    """(address, file with it) of a scheduler."""
+@contextlib.contextmanager
+def running_scheduler(tmp_path):
+    """(address, file with it, process) of a scheduler."""
     file = tmp_path / "scheduler.json"
 
     def address():
@@ -46,7 +46,13 @@ def scheduler(tmp_path):
 
     options = ("--host", "127.0.0.1", "--port", 0, "--scheduler-file", file)
     with dask("scheduler", tmp_path / "scheduler.log", *options) as process:
-        yield wait_for(address, process=process), file
+        yield wait_for(address, process=process), file, process
+
+
+@pytest.fixture
+def scheduler(tmp_path):
+    with running_scheduler(tmp_path) as (address, file, _):
+        yield address, file
 
 
 def worker(tmp_path, name, file):
@@ -142,6 +148,29 @@ def test_a_worker_that_comes_later_takes_part(local, scheduler, tmp_path):
         code, _, errors = finish(command)
     assert code == 0 and "failed" not in errors
     assert sorted(path.read_bytes() for path in out.glob("*/model.npz")) == sorted(models.values())
+
+
+def test_no_worker_left_is_said_and_a_scheduler_that_ends_is_one_line(local, tmp_path):
+    (ring, _), out = local, tmp_path / "out"
+    with contextlib.ExitStack() as running:
+        address, file, process = running.enter_context(running_scheduler(tmp_path))
+        first = running.enter_context(worker(tmp_path, "first", file))
+        options = ("--data", ring, *OPTIONS, "--grid", "seed=0,1,2", "--out", out, "--cluster", address)
+        with open(tmp_path / "errors", "w") as errors:
+            command = start("tune", *options, stderr=errors)
+        running.callback(command.kill)
+        held, _ = wait_for(lambda: trained_by(first.pid), process=command)
+        running.callback(end, held)
+        os.kill(held, signal.SIGSTOP)
+        first.kill()
+        first.wait()
+        line = f"{address}: no worker is left; waiting for one: `dask worker {address}`\n"
+        wait_for(lambda: (tmp_path / "errors").read_text().endswith(line), process=command)
+        process.kill()
+        code, output, _ = finish(command)
+    text = (tmp_path / "errors").read_text()
+    assert (code, output) == (1, "") and text.count("\n") == 2, text
+    assert text.partition("\n")[2].startswith(f"error: {address}: the cluster failed (")
 
 
 def test_a_trial_that_fails_on_a_worker_is_reported(local, scheduler, tmp_path):

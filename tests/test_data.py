@@ -188,6 +188,15 @@ def test_ids_in_order_of_first_appearance(tmp_path):
         assert split.dtype == np.int32 and split.flags.c_contiguous
 
 
+def test_other_triples_under_a_known_name_are_said(tmp_path, monkeypatch):
+    folder = make_folder(tmp_path / "wn18rr")
+    monkeypatch.setenv("CARDKGE_DATA", str(tmp_path))
+    (warning,) = cardkge.load_dataset("wn18rr").warnings
+    found = len(cardkge.load_dataset(folder).train)
+    assert warning == f"{folder} is another wn18rr than the table's: {found} train triples, there 86835"
+    assert cardkge.load_dataset(folder).warnings == () and cardkge.load_dataset("families").warnings == ()
+
+
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(splits=st.tuples(triple_lists, triple_lists, triple_lists), block=st.integers(1, 100))
 def test_a_data_set_holds_what_the_files_say(tmp_path, splits, block):

@@ -291,6 +291,10 @@ def test_history_without_validation_and_penalty_is_one_curve(runs, figures, tmp_
     ok("history", runs / "plain", "--plot", tmp_path / "x.png")
     (axis,) = figures[0].axes
     assert [line.get_label() for line in axis.lines] == ["objective"]
+    run = cardkge.load_run(runs / "plain")
+    run.history = [{**record, "loss": 0.5 * record["loss"]} for record in run.history]  # the rest is L2
+    cli.plot_history(cli.import_pyplot("x.png"), run, tmp_path / "x.png", "plain")
+    assert [line.get_label() for line in figures[1].axes[0].lines] == ["objective", "loss"]
     headers, dashes, *rows = ok("history", runs / "plain").stdout.splitlines()
     assert headers.split() == ["epoch", "objective", "loss", "penalty", "seconds"] and len(rows) == 3
     assert all(len(line.split()) == 5 for line in (dashes, *rows))

@@ -371,6 +371,15 @@ def test_a_reader_that_goes_away_loses_its_own_stream_only(ring, copy, tmp_path,
     assert ("runs are in" if other == "stderr" else "chosen: ") in kept
 
 
+def test_what_changes_nothing_in_any_trial_is_said(ring, tmp_path):
+    options = ("--data", ring, *COMMON, "--threads", 1, "--out", tmp_path / "out")
+    result = ok("tune", *options, "--epochs", 2, "--grid", "lambda=0.1,0.2", "--grid", "hidden=3", "--model", "ermlp")
+    assert result.stderr.count("warning") == 1
+    assert result.stderr.startswith("warning: --lambda makes no difference without --bounds\n")
+    result = ok("tune", *options, "--epochs", 2, "--hidden", 3, "--grid", "model=ermlp,distmult")
+    assert "warning" not in result.stderr
+
+
 def test_a_process_that_cannot_be_started_is_the_failure_of_its_trial(ring, tmp_path, monkeypatch):
     real, out = cli.subprocess.Popen, tmp_path / "out"
 
