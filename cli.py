@@ -18,7 +18,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import textwrap
 import threading
 import time
 import warnings
@@ -970,7 +969,11 @@ def drawing(pyplot, path, lines, columns, size):
 def shortened(name, width, line=100):
     """A name in lines of text for matplotlib, where dollars begin a formula; without its middle if it is too long."""
     text = name if len(name) <= width else f"{name[: width // 2]}…{name[1 + width // 2 - width :]}"
-    return "\n".join(textwrap.wrap(text, line)).replace("$", r"\$")
+    lines = [""]
+    for word in re.findall(r".[^\s_/.,]*", " ".join(text.split())):  # a line ends before an underscore, say
+        for piece in (word[i : i + line] for i in range(0, len(word), line)):
+            lines = [*lines[:-1], lines[-1] + piece] if len(lines[-1] + piece) <= line else [*lines, piece.lstrip()]
+    return "\n".join(filter(None, lines)).replace("$", r"\$")
 
 
 def set_scale(axis, values, label, span=100, ends=()):
@@ -1032,7 +1035,7 @@ def draw_violins(axis, relation, parts):
     for bound in bounds:
         dashed = axis.axhline(bound, color="black", linestyle="--", linewidth=1.5)
     bound = f"({lower:g}, {upper:g})".replace("inf", "∞")
-    axis.set_title(shortened(relation, 46, 23) + (" " if len(relation) < 15 else "\n") + bound)
+    axis.set_title(shortened(relation, 42, 21) + (" " if len(relation) < 15 else "\n") + bound)
     axis.set_xticks(range(1, len(parts) + 1), [f"({i})" for i in range(1, len(parts) + 1)])
     axis.set_xlim(0.4, len(parts) + 0.6)
     axis.grid(False, axis="x")

@@ -119,6 +119,21 @@ def test_relations_are_paired_by_name(runs, figures, tmp_path):
         assert flat_lines(axis)[0][1] == pytest.approx(np.median(sums), rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("_member_of_domain_region", "_member_of_domain\n_region"),
+        ("a b", "a b"),
+        ("", ""),
+        ("$x$", r"\$x\$"),
+        ("x" * 50, "x" * 21 + "\n…" + "x" * 20),
+        ("/one/two three/four five six", "/one/two three/four\nfive six"),
+    ],
+)
+def test_long_names_are_cut_and_broken_between_their_words(name, text):
+    assert cli.shortened(name, 42, 21) == text
+
+
 def test_one_run_and_a_weight_of_zero(runs, figures, tmp_path):
     ok("violations", runs / "unweighted", "--plot", tmp_path / "x.pdf")
     legend = [text.get_text() for text in figures[0].legends[0].get_texts()]
