@@ -629,19 +629,21 @@ def count_better(scores, tolerances, side, triples, kind, tables, tail_offset, s
     ends = np.empty(2, np.int64)
     for i in range(len(triples)):
         answer = triples[i, 2 * side]
-        low, high = scores[i, answer] - 2 * tolerances[i], scores[i, answer] + 2 * tolerances[i]
+        # in the precision of the scores, rounded outwards: to compare in float64 would take twice as long
+        low = np.nextafter(scores.dtype.type(scores[i, answer] - 2 * tolerances[i]), scores.dtype.type(-np.inf))
+        high = np.nextafter(scores.dtype.type(scores[i, answer] + 2 * tolerances[i]), scores.dtype.type(np.inf))
         above, again = 0, 0
         for start in range(0, n, 256):
-            stop = min(start + 256, n)
-            surely, near = 0, 0
-            for e in range(start, stop):
-                surely += scores[i, e] > high
-                near += not (scores[i, e] > high or scores[i, e] < low)  # a NaN is near
+            part = scores[i, start : start + 256]
+            surely, not_below = np.int32(0), np.int32(0)  # of as many bits as a float32: ten times as fast as int64
+            for e in range(len(part)):
+                surely = np.int32(surely + np.int32(part[e] > high))
+                not_below = np.int32(not_below + np.int32(not part[e] < low))  # a NaN is near
             above += surely
-            if near:
-                for e in range(start, stop):
-                    if not (scores[i, e] > high or scores[i, e] < low):
-                        which[again] = e
+            if surely < not_below:
+                for e in range(len(part)):
+                    if not (part[e] > high or part[e] < low):
+                        which[again] = start + e
                         again += 1
         ends[0], ends[1] = triples[i, 0], tail_offset + triples[i, 2]
         nan = again == 0  # not even the answer is near itself
