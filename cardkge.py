@@ -1939,8 +1939,8 @@ def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, 
                     answers[0][part], answers[1][part], answers[2], counts[side, part],
                 )  # fmt: skip
 
-            # BLAS packs the table for each block; more of them than threads, for these are not equally fast
-            block = batch_size or min(max(16, -(-len(triples) // (4 * threads.count))), 256, max(1, 2**24 // sizes[0]))
+            # BLAS packs the table for each block; two of them for each thread, for these are not equally fast
+            block = batch_size or min(max(16, -(-len(triples) // (2 * threads.count))), 256, max(1, 2**24 // sizes[0]))
             scored_blocks(
                 model, side, triples[:, 2 - 2 * side], triples[:, 1], threads, count, block, progress and report
             )
