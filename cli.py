@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 import warnings
@@ -915,7 +916,7 @@ def history(folder, plot):
 # --- plots
 
 
-def missing(option, error, extra):
+def missing_extra(option, error, extra):
     return library().CardkgeError(f"{option} needs {error.name}, which is not installed: pip install -e '.[{extra}]'")
 
 
@@ -924,7 +925,7 @@ def import_pyplot(path):
     try:
         import matplotlib
     except ImportError as error:
-        raise missing("--plot", error, "plot") from error
+        raise missing_extra("--plot", error, "plot") from error
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
@@ -969,11 +970,9 @@ def drawing(pyplot, path, lines, columns, size):
 def shortened(name, width, line=100):
     """A name in lines of text for matplotlib, where dollars begin a formula; without its middle if it is too long."""
     text = name if len(name) <= width else f"{name[: width // 2]}…{name[1 + width // 2 - width :]}"
-    lines = [""]
-    for word in re.findall(r".[^\s_/.,]*", " ".join(text.split())):  # a line ends before an underscore, say
-        for piece in (word[i : i + line] for i in range(0, len(word), line)):
-            lines = [*lines[:-1], lines[-1] + piece] if len(lines[-1] + piece) <= line else [*lines, piece.lstrip()]
-    return "\n".join(filter(None, lines)).replace("$", r"\$")
+    wrapper = textwrap.TextWrapper(line)
+    wrapper.wordsep_re = re.compile(r"(\s+|[_/.,][^\s_/.,]*)")  # a line may end before an underscore, say
+    return "\n".join(wrapper.wrap(text)).replace("$", r"\$")
 
 
 def set_scale(axis, values, label, span=100, ends=()):
@@ -1310,7 +1309,7 @@ def carry_out_on_cluster(tasks, threads, address, report):
         import joblib
         from distributed import Client, TimeoutError
     except ImportError as error:
-        raise missing("--cluster", error, "cluster") from error
+        raise missing_extra("--cluster", error, "cluster") from error
 
     def one(number, task):
         return number, perform(task, threads, Processes())
@@ -1330,9 +1329,9 @@ def carry_out_on_cluster(tasks, threads, address, report):
     def watch(alone=False):
         with contextlib.suppress(Exception):  # what goes wrong here, goes wrong in the main thread too
             while not ended.wait(5):
-                if not client.ncores() and not alone:
+                was_alone, alone = alone, not client.ncores()
+                if alone and not was_alone:
                     say(f"{address}: no worker is left; waiting for one: `dask worker {address}`", err=True)
-                alone = not client.ncores()
 
     logging.disable()  # errors are raised too
     before = signal.signal(signal.SIGTERM, stop)
@@ -1538,8 +1537,9 @@ def tune(ctx, grid, grid_file, out, jobs, threads, cluster, **options):
     if cluster and was_given(ctx, "jobs"):
         raise click.UsageError("--jobs is for this machine; on a cluster, each thread of a worker does a run.")
     fixed, axes = read_grid(grid_file, grid)
-    with located(grid_file):
-        train_context(fixed)
+    if grid_file:
+        with located(grid_file):
+            train_context(fixed)
     fixed |= {library().option_name(name): value for name, value in options.items() if was_given(ctx, name)}
     for name in axes.keys() & {"data", "columns"}:
         raise click.UsageError(f"{name} is in the grid, but runs on different data cannot be compared.")
