@@ -664,6 +664,19 @@ def test_a_run_without_an_epoch_is_said(tmp_path):
         assert "run has completed no epoch: its parameters are still random" in result.stderr
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="a system without SIGHUP")
+@pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN])
+def test_a_closed_terminal_is_held_as_well_unless_it_is_ignored(handler):
+    outside = signal.signal(signal.SIGHUP, handler)
+    try:
+        with cli.held_signals() as caught:
+            signal.raise_signal(signal.SIGHUP)
+            assert caught == ([] if handler == signal.SIG_IGN else [signal.SIGHUP])
+        assert signal.getsignal(signal.SIGHUP) == handler
+    finally:
+        signal.signal(signal.SIGHUP, outside)
+
+
 def test_evaluate_by_side_and_relation(trained, tmp_path):
     path = tmp_path / "m.json"
     side = ok("evaluate", trained / "plain", "--by", "side", "--setting", "raw").stdout
