@@ -1,0 +1,52 @@
+"""TODO"""
+
+from cardkge import CardkgeError, is_bounded
+from cardkge_tools.graphs import describe_data, find_bounds, load_dataset
+from cardkge_tools.runs import align_dataset, load_run
+from cardkge_tools.terminal import options, warn
+
+
+def open_data(name, columns, **options):
+    """Load a data set and print its warnings."""
+    dataset = load_dataset(name, columns, **options)
+    for message in dataset.warnings:
+        warn(message)
+    return dataset
+
+
+def run_data(run, data=None, **where):
+    """The data set of a run, from where it is now."""
+    try:
+        return open_data(data or run.settings.data, run.settings.columns, **where)
+    except CardkgeError as error:
+        if data:
+            raise
+        raise CardkgeError(f"{error} (--data says where the run's data is now)") from error
+
+
+def open_run(folder, data=None):
+    """A saved run and its data set, with the ids of the run."""
+    run = load_run(folder)
+    return run, aligned_data(run, folder, data)
+
+
+def aligned_data(run, folder, data, **where):
+    """`run_data` with the ids of the run; a warning where the triples are others than the run's, or it has learnt
+    nothing yet."""
+    if run.epoch == 0:
+        warn(f"{folder} has completed no epoch: its parameters are still random")
+    dataset = run_data(run, data, **where)
+    if describe_data(dataset) == run.data:
+        return dataset
+    warn(f"{dataset.folder}: these are not the triples that {folder} was trained on")
+    return align_dataset(dataset, run)
+
+
+def choose_bounds(bounds, runs, dataset):
+    """Bounds by relation name: those asked for, else the first run's that has any, else mined."""
+    if bounds is None:
+        for run in runs:
+            if is_bounded(run.bounds).any():
+                return dict(zip(run.relations, run.bounds.tolist(), strict=True))
+    array = find_bounds(bounds or "mined", dataset)
+    return dict(zip(dataset.relations, array.tolist(), strict=True))

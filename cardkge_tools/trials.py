@@ -1,0 +1,234 @@
+"""TODO"""
+
+import contextlib
+import os
+import re
+import sys
+import zlib
+import click
+from pathlib import Path
+
+
+from cardkge import CardkgeError, DIMS, Settings, is_bounded, option_name
+from cardkge_tools.download import dataset_table
+from cardkge_tools.engine.threads import count_cores
+from cardkge_tools.engine.training import train
+from cardkge_tools.files import made_folder, read_toml
+from cardkge_tools.graphs import describe_data, find_bounds, read_bounds
+from cardkge_tools.opening import open_data
+from cardkge_tools.options import checked_settings
+from cardkge_tools.runs import read_config, read_outcome, read_violations
+from cardkge_tools.terminal import option, options, say, short, warn
+from cardkge_tools.workers import VIOLATIONS, carry_out, commands_of
+
+
+LONGEST_NAME = 240  # of a run's folder in bytes of UTF-8, before a checksum; file systems take 255
+
+
+def make_trial(options, where):
+    """The settings of a run of `train` that are not its defaults, and data, model and seed: parameter name -> value,
+    checked and typed as on its command line.
+
+    options: option name without its dashes -> value; `where` begins the message of a usage error.
+    """
+    with located(where):
+        settings = vars(checked_settings(train_context(options)))
+    if settings["dim"] == DIMS[settings["model"]]:
+        settings["dim"] = None
+    always, usual = ("data", "model", "seed"), vars(Settings())
+    return {name: value for name, value in settings.items() if name in always or value != usual[name]}
+
+
+@contextlib.contextmanager
+def located(where):
+    """Usage errors begin with this."""
+    try:
+        yield
+    except click.UsageError as error:
+        raise click.UsageError(f"{where}: {error.format_message()}") from None
+
+
+def train_context(options):
+    """What the command line of `train` with these options comes to."""
+    flags = [parameter.opts[0].removeprefix("--") for parameter in train.params if getattr(parameter, "is_flag", False)]
+    arguments = []
+    for name, value in options.items():
+        if name in ("out", "resume", "force", "threads", "help", "jobs", "cluster", "grid", "file"):
+            raise click.UsageError(f"{name} is no setting that runs may differ in.")
+        if name not in flags:
+            arguments += [f"--{name}", str(value)]
+        else:
+            arguments += [f"--{name}"] * is_true(name, value)
+    return train.make_context("train", arguments)
+
+
+def is_true(name, value):
+    try:
+        return click.BOOL(str(value))
+    except click.BadParameter:
+        raise click.UsageError(f"{name} is true or false, not {value!r}.") from None
+
+
+def trial_name(trial):
+    """The name of a trial's folder: data, model, what of the other settings is not the default, and the seed."""
+    words = {"data": [entry["name"] for entry in dataset_table()], "bounds": ["none", "mined"]}
+
+    def text(name):
+        value = trial[name]
+        if isinstance(value, float):
+            value += 0.0  # not -0
+            return short if float(short := f"{value:.15g}") == value else repr(value)
+        if value in words.get(name, [value]):
+            return str(value)
+        path = Path(value).resolve()  # of a path the last part, and what tells it from others
+        return re.sub(r"[^\w.-]", "_", path.name) + f"~{checksum(path)}"
+
+    others = [name for name in trial if name not in ("data", "model", "seed")]
+    settings = [f"{option_name(name)}={text(name)}" for name in (*others, "seed")]
+    name = ",".join([text("data"), text("model"), *settings])
+    if len(name.encode()) > LONGEST_NAME:
+        name = f"{name.encode()[:LONGEST_NAME].decode(errors='ignore')}~{checksum(name)}"
+    return name
+
+
+def checksum(text):
+    return f"{zlib.crc32(os.fsencode(text)):08x}"
+
+
+def trial_task(trial, out, bounds=None):
+    """What `perform` needs, as plain values, for it may run in another process or on another machine that shares the
+    files. With `bounds` the violations of these are taken too."""
+    folder, settings, data = os.path.join(os.path.abspath(out), trial_name(trial)), [], ["--data", trial["data"]]
+    for name, value in trial.items():
+        if value is not False:
+            flag = f"--{option_name(name)}"
+            settings += [flag] if value is True else [flag, str(value)]
+    file = os.path.join(folder, VIOLATIONS)
+    return {
+        "folder": folder,
+        "train": ["train", *settings, "--out", folder],
+        "resume": ["train", "--resume", *data, "--out", folder],
+        "violations": bounds and ["violations", folder, *data, "--bounds", bounds, "--json", file],
+        "program": [sys.executable, os.path.abspath(__file__)],
+        "directory": os.getcwd(),
+        "environment": {name: value for name, value in os.environ.items() if name.startswith("CARDKGE_")},
+    }
+
+
+def run_trials(trials, out, jobs, threads, cluster=None, bounds=None):
+    """Run what is missing of the trials under `out`. Returns their outcomes, None for one that failed, and the errors:
+    name of the trial -> line.
+
+    An outcome is `read_outcome`; where bounds(trial) names bounds, with "violations", as `read_violations` gives them.
+    """
+    tasks, expected, datasets = {}, {}, {}
+    for trial in trials:
+        source = trial["data"], trial.get("columns", "hrt")
+        if source not in datasets:
+            dataset = open_data(*source)
+            datasets[source] = dataset, describe_data(dataset)
+        dataset, data = datasets[source]
+        task = tasks[trial_name(trial)] = trial_task(trial, out, bounds and bounds(trial))
+        its_bounds = find_bounds(trial.get("bounds", "none"), dataset)
+        reported = bounds and reported_bounds(bounds(trial), dataset)
+        expected[task["folder"]] = trial, dataset.relations, data, its_bounds, reported
+    del datasets, dataset  # their memory is for the runs
+    with made_folder(out):
+        for folder, its in expected.items():
+            if os.path.exists(os.path.join(folder, "config.json")):
+                check_trial(Path(folder), *its)
+        missing = [task for task in tasks.values() if commands_of(task)]
+        if len(missing) < len(tasks):
+            say(f"{len(tasks) - len(missing)} of {len(tasks)} runs are in {out} already", err=True)
+        failed = {}
+        if missing:
+            jobs = min(jobs, len(missing))
+            threads = threads or (1 if cluster else max(1, count_cores() // jobs))
+            failed = carry_out(missing, jobs, threads, cluster)
+    outcomes = {}
+    for name in tasks.keys() - failed.keys():
+        folder = Path(tasks[name]["folder"])
+        if not folder.is_dir():
+            failed[name] = f"a worker has done it, but {folder} is not here: do the workers share these files?"
+            continue
+        try:
+            outcomes[name] = read_outcome(folder)
+            if bounds:
+                outcomes[name]["violations"] = read_violations(folder / VIOLATIONS)
+        except CardkgeError as error:
+            failed[name] = str(error)
+            warn(error)
+    return [outcomes.get(trial_name(trial)) for trial in trials], failed
+
+
+def reported_bounds(name, dataset):
+    """The bounds that `violations` reports on: relation -> [lower, upper] of the bounded ones that have heads."""
+    limits, of_train = find_bounds(name, dataset), dataset.train[:, 1]
+    bounded = is_bounded(limits).nonzero()[0]
+    return {dataset.relations[r]: limits[r].tolist() for r in bounded if (of_train == r).any()}
+
+
+def check_trial(folder, trial, relations, data, bounds, reported):
+    """An error if the run in the folder, begun or finished, is of other settings, data or bounds than the trial would
+    be now. Violations of other bounds than those to be `reported`, if any are, are removed, to be taken anew."""
+    settings, its_data = read_config(folder)
+    if its_data != data:
+        raise CardkgeError(f"{folder}: trained on other data than {trial['data']} is now; remove this folder")
+    wanted = Settings(**trial)
+    wanted.dim = wanted.dim or DIMS[wanted.model]
+    for name, value in vars(wanted).items():
+        found = getattr(settings, name)
+        if name not in ("data", "bounds") and found != value:
+            option = "--" + option_name(name)
+            raise CardkgeError(f"{folder}: trained with {option} {found}, not {value}; remove this folder")
+    file = folder / "bounds.tsv"
+    if file.exists() and (read_bounds(file, relations) != bounds).any():
+        now = trial.get("bounds", "none")
+        raise CardkgeError(f"{folder}: trained with other bounds than {now} now; remove this folder")
+    if reported is not None and (folder / VIOLATIONS).exists():
+        found = read_violations(folder / VIOLATIONS)
+        if {relation: [v["lower"], v["upper"]] for relation, v in found.items()} != reported:
+            (folder / VIOLATIONS).unlink()
+
+
+def read_grid(path, grid):
+    """The fixed options and the grid, each name -> value or values, of a TOML file and of NAME=V,V,... given."""
+    fixed, axes = {}, {}
+    if path:
+        fixed = read_toml(path)
+        axes = fixed.pop("grid", {})
+        if not isinstance(axes, dict):
+            raise CardkgeError(f"{path}: grid must be one table [grid], of lists of values")
+        for name, values in axes.items():
+            if not isinstance(values, list) or not values:
+                raise CardkgeError(f"{path}: {name} must be a list of values, in the table [grid]")
+        for name, value in fixed.items():
+            if isinstance(value, dict):
+                raise CardkgeError(f"{path}: [{name}] is unknown; the one table of the file is [grid]")
+            if isinstance(value, list):
+                raise CardkgeError(f"{path}: {name} has several values; put it into the table [grid]")
+    for text in grid:
+        name, equals, values = text.partition("=")
+        if not (name and equals and all(values.split(","))):
+            raise click.UsageError(f"--grid {text}: expected NAME=VALUE,VALUE,...")
+        if name in axes:
+            raise click.UsageError(f"--grid {text}: {name} is in the grid twice.")
+        axes[name] = values.split(",")
+    if not axes:
+        raise click.UsageError("Nothing to try: give --grid NAME=V,V,... or --file with a table [grid].")
+    return fixed, axes
+
+
+def validated_trial(options, where):
+    """`make_trial`, with a validation after the last epoch where none is asked for; a usage error if there is none."""
+    trial = make_trial(options, where)
+    epochs = Settings(**trial).epochs
+    if not trial.get("validate_every"):
+        trial = make_trial(options | {"validate-every": epochs}, where)
+    every = trial.get("validate_every", 0)
+    if not 0 < every <= epochs:
+        raise click.UsageError(
+            f"{where}: no validation in {epochs} epochs, so nothing to choose by; raise --epochs"
+            f" or lower --validate-every ({every})."
+        )
+    return trial
