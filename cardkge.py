@@ -1,11 +1,30 @@
+"""Knowledge graph embeddings with cardinality constraints: the mathematics, in plain NumPy.
+
+The paper: E. Munoz, P. Minervini, M. Nickles, *Embedding Cardinality Constraints in Neural Link Predictors*, SAC 2019,
+doi:10.1145/3297280.3297502. The file follows its order:
+
+1. Bounds                        2. Scoring functions (Table 2, Eq. 1)   3. Losses (Eq. 2)
+4. The regulariser (Eqs. 3-7)    5. Sampling its sums                    6. Objective (Eq. 6) and optimisers
+7. Training (Algorithm 1)        8. Evaluation
+
+Letters: N entities, R relations, k dim, k' hidden units, n examples or triples, m corruptions of each positive triple,
+mu subjects and omega objects of a sample. h, r, t: head, relation, tail; d_x: the gradient with respect to x. Ids are
+int32 or int64, triples (n, 3) with columns head, relation, tail.
+
+What is written here is the definition. `kernels.py` and `cardkge_tools/engine` compute the same, fast, and the tests
+hold them equal. What stands around the paper (files, runs, commands) has a room each in `cardkge_tools`; the last
+lines hand on its names, so that `import cardkge` is all that a user needs. docs/ARCHITECTURE.md is the map.
+"""
+
+import importlib
+import itertools
 import math
 import typing
 from dataclasses import dataclass
 
 import numpy as np
 
-import kernels
-from cardkge_tools.terminal import table
+__version__ = "1.0.0"
 
 
 class CardkgeError(Exception):
@@ -46,6 +65,11 @@ def triple_keys(heads, relations, tails, n_entities, n_relations):
     return (np.asarray(relations, np.int64) * n_entities + heads) * n_entities + tails
 
 
+# ------------------------------------------------------------------------------------------------------------------
+# 1. Bounds (paper, Relation Cardinalities)
+# ------------------------------------------------------------------------------------------------------------------
+
+
 def mine_bounds(triples, n_entities, n_relations, population="subjects"):
     """Cardinality bounds of each relation as the triples show them.
 
@@ -79,6 +103,11 @@ def is_bounded(bounds):
     return (bounds[:, 0] != 0) | (bounds[:, 1] != np.inf)
 
 
+# ------------------------------------------------------------------------------------------------------------------
+# 2. Scoring functions (paper, Table 2 and Eq. 1)
+# ------------------------------------------------------------------------------------------------------------------
+
+
 def glorot(rng, shape, fan_in, fan_out, dtype):
     """Uniform on +-sqrt(6 / (fan_in + fan_out)) (Glorot & Bengio 2010, Eq. 16), drawn in float64."""
     limit = np.sqrt(6.0 / (fan_in + fan_out))
@@ -95,11 +124,12 @@ class Model:
     or float64. Ids are (n,) arrays of int32 or int64; an id out of range, or arrays of unequal length, raise
     CardkgeError before anything is computed.
 
-    A subclass gives, on *rows* (arrays whose last axis is the row), each with its backward pass:
-    encode        embedding rows to the rows that are scored (the identity, but for ER-MLP);
-    phi           the score of aligned rows h, r, t: (..., w) three times -> (...);
+    A subclass gives, on *rows* (arrays whose last axis is the row):
+    phi           the score of aligned rows h, r, t: (..., w) three times -> (...), and `d_phi`, its backward pass;
     query_tails, query_heads, match   match(query_tails(h, r), t) scores every h, with its r, with every t;
-                  match(query_heads(r, t), h) every t, with its r, with every h: (n, w), (m, w) -> (n, m).
+                  match(query_heads(r, t), h) every t, with its r, with every h: (n, w), (m, w) -> (n, m);
+    and, where it has more parameters than embeddings, `shapes`, and `encode` with its backward pass `d_encode`, from
+    embedding rows to the rows that are scored.
     """
 
     row_length = 1  # reals in an embedding row, as a multiple of k
@@ -124,11 +154,6 @@ class Model:
         """The shape of each array of params."""
         width = self.row_length * self.dim
         return {"entity": (self.n_entities, width), "relation": (self.n_relations, width)}
-
-    @property
-    def output(self):
-        """ER-MLP's w (k',); for the others an empty array."""
-        return self.params.get("output", np.empty(0, self.dtype))
 
     def rows(self, heads=None, relations=None, tails=None):
         """The embedding rows of the ids that are given, in the order h, r, t."""
@@ -183,24 +208,40 @@ class Model:
     def d_encode(self, h, r, t, d_h, d_r, d_t, gradients):
         return d_h, d_r, d_t
 
-    # DistMult and ComplEx are linear in each row, phi(h, r, t) = query_tails(h, r) . t, so the scores of n heads with m
-    # tails are one matrix product; and sum_t u_t phi(h, r, t) = phi(h, r, sum_t u_t t), which gives its backward pass.
+    def d_pairs(self, h, r, t, upstream, gradients):
+        """Backward pass of match(query_tails(h, r), t), every head (n, w) with one relation (1, w) and every tail
+        (m, w), for upstream (n, m): by `d_phi`, a head at a time."""
+        d_h, d_r, d_t = np.empty_like(h), np.zeros_like(r), np.zeros_like(t)
+        for i in range(len(h)):
+            of_h, of_r, of_t = self.d_phi(h[i], r[0], t, upstream[i], gradients)
+            d_h[i] = of_h.sum(0)
+            d_r += of_r.sum(0)
+            d_t += of_t
+        return d_h, d_r, d_t
+
+
+class Bilinear(Model):
+    """A score that is linear in each row and in which h and r enter alike: phi(h, r, t) = query_tails(h, r) . t.
+
+    So the scores of n heads with m tails are one matrix product; and sum_t u_t phi(h, r, t) = phi(h, r, sum_t u_t t),
+    which gives its backward pass.
+    """
 
     def match(self, query, rows):
         return query @ np.swapaxes(rows, -1, -2)
 
     def d_pairs(self, h, r, t, upstream, gradients, out=None):
-        """Backward pass of match(query_tails(h, r), t) for upstream (..., n, m) and one r (..., 1, w); d_t is
-        written to `out`, if that is given. For scores in which h and r enter alike; ERMLP has its own."""
+        """As in `Model`, for any number of relations at once: upstream (..., n, m), r (..., 1, w); d_t is written to
+        `out`, if that is given."""
         u_t = upstream @ t
         d_t = np.matmul(np.swapaxes(upstream, -1, -2), self.query_tails(h, r), out=out)
         return self.query_heads(r, u_t), self.query_heads(h, u_t).sum(-2, keepdims=True), d_t
 
 
-class DistMult(Model):
+class DistMult(Bilinear):
     """phi = <h, r, t> = sum_i h_i r_i t_i (Yang et al. 2015). params: entity (N, k), relation (R, k)."""
 
-    name, kind = "distmult", kernels.DISTMULT
+    name = "distmult"
 
     def phi(self, h, r, t):
         return (h * r * t).sum(-1)
@@ -216,11 +257,11 @@ class DistMult(Model):
         return r * t
 
 
-class ComplEx(Model):
+class ComplEx(Bilinear):
     """phi = Re(sum_i h_i r_i conj(t_i)) (Trouillon et al. 2016). params: entity (N, 2k), relation (R, 2k): the first k
     columns are the real parts, the last k the imaginary ones."""
 
-    name, kind, row_length = "complex", kernels.COMPLEX, 2
+    name, row_length = "complex", 2
 
     def phi(self, h, r, t):
         return (self.query_tails(h, r) * t).sum(-1)
@@ -250,7 +291,7 @@ class ERMLP(Model):
     hidden rows, once for each row, and phi is w . tanh of their sum.
     """
 
-    name, kind = "ermlp", kernels.ERMLP
+    name = "ermlp"
 
     def __init__(self, n_entities, n_relations, dim=200, seed=0, dtype="float32", hidden=200):
         if hidden < 1:
@@ -290,14 +331,6 @@ class ERMLP(Model):
         w = self.params["output"]  # one query at a time: (m, k') numbers at once, not (n, m, k')
         return np.array([np.tanh(q + rows) @ w for q in query], self.dtype).reshape(len(query), len(rows))
 
-    def d_pairs(self, h, r, t, upstream, gradients):
-        d_h, d_t = np.empty_like(h), np.zeros_like(t)
-        for i in range(len(h)):
-            d, _, _ = self.d_phi(h[i], r[0], t, upstream[i], gradients)
-            d_h[i] = d.sum(0)
-            d_t += d
-        return d_h, d_h.sum(0, keepdims=True), d_t
-
 
 MODELS = {model.name: model for model in (DistMult, ComplEx, ERMLP)}
 
@@ -306,6 +339,11 @@ def probability(scores):
     """Eq. 1: p = sigma(score) = 1 / (1 + exp(-score)), of any shape and float dtype, without overflow."""
     e = np.exp(-np.abs(scores))
     return np.where(scores >= 0, 1, e) / (1 + e)
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# 3. Losses (paper, Eq. 2 and the logistic loss below it)
+# ------------------------------------------------------------------------------------------------------------------
 
 
 def logistic_loss(scores, labels):
@@ -334,6 +372,11 @@ def hinge_loss(positive, negative, margin):
     active = excess > 0
     value = np.where(active, excess, 0).sum(dtype=np.float64)
     return float(value), -(active * p * (1 - p)).sum(1), active * q * (1 - q)
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# 4. The regulariser (paper, Eqs. 3-5)
+# ------------------------------------------------------------------------------------------------------------------
 
 
 def violation(sums, lower, upper):
@@ -388,7 +431,113 @@ def _pair_rows(model, relation, subjects, objects):
     return h, r, t
 
 
+# ------------------------------------------------------------------------------------------------------------------
+# 5. Sampling its sums (paper, Lower Bound Estimation, Eq. 7, and Sum Estimation)
+# ------------------------------------------------------------------------------------------------------------------
+
 SAMPLINGS = ("exact", "uniform", "importance", "bernoulli")
+
+
+def tail_frequency(triples, relation, n_entities):
+    """1 + how often each entity is a tail of the relation in `triples`, (N,) float64: q_r before it is normed."""
+    return 1.0 + np.bincount(triples[triples[:, 1] == relation, 2], minlength=n_entities)
+
+
+def inclusion_probabilities(frequency, omega, sizes=1.0):
+    """b = min(1, c frequency), with c such that the sum of sizes * b is omega: of classes of `sizes` entities each, or
+    of single ones. (n,) float64 in (0, 1]."""
+    sizes = np.broadcast_to(sizes, frequency.shape)
+    capped = np.zeros(len(frequency), bool)
+    while True:  # a round that caps no further class is the last
+        total = (sizes * frequency)[~capped].sum()
+        c = (omega - sizes[capped].sum()) / total if total else 0.0
+        more = ~capped & (c * frequency > 1)
+        if not more.any():
+            return np.where(capped, 1.0, c * frequency)
+        capped |= more
+
+
+def object_probabilities(kind, triples, relation, n_entities, omega, inclusion="frequency"):
+    """(N,) float64: q_r(t) for importance sampling; for the others the probability that t is in a sample (b_t)."""
+    omega = omega if kind == "importance" else min(omega, n_entities)
+    frequency = tail_frequency(triples, relation, n_entities)
+    if kind == "exact":
+        return np.ones(n_entities)
+    if kind == "importance":
+        return frequency / frequency.sum()
+    if kind == "bernoulli" and inclusion == "frequency":
+        return inclusion_probabilities(frequency, omega)
+    return np.full(n_entities, omega / n_entities)
+
+
+def draw_objects(rng, kind, triples, relations, n_entities, omega, inclusion="frequency"):
+    """The objects over which X_hr is summed (paper, Lower Bound Estimation and Sum Estimation): an (objects, weights)
+    for each of the relations, to be shared by its subjects.
+
+    kind         objects                                                weight            X estimate
+    exact        all N                                                  1                 the sum itself
+    uniform      omega distinct, uniform                                1                 a lower bound, not rescaled
+    importance   omega draws with repetition from q_r                   1 / (omega q)     unbiased
+    bernoulli    each t independently with probability b_t, sum omega   1 / b_t           unbiased
+
+    q_r(t) = (1 + count of t as a tail of r in train) / (N + triples of r). b_t is omega / N (inclusion="uniform") or
+    min(1, c q_r(t)) with c such that they add up to omega ("frequency").
+    """
+    everyone, omega = np.arange(n_entities), omega if kind == "importance" else min(omega, n_entities)
+    if kind == "exact":
+        return [(everyone, np.ones(n_entities)) for _ in relations]
+    if kind == "uniform":
+        drawn = choose_distinct(rng, [everyone] * len(relations), [omega] * len(relations))
+        return [(objects, np.ones(omega)) for objects in drawn]
+    if kind == "importance":  # q_r: one of the N entities, or the tail of one of the n_r triples, each as likely
+        urns = [np.append(everyone, np.sort(triples[triples[:, 1] == r, 2])) for r in relations]
+        picks = rng.integers(0, [[len(urn)] for urn in urns], size=(len(relations), omega))
+        q = [object_probabilities(kind, triples, r, n_entities, omega) for r in relations]
+        return [(urn[pick], 1 / (omega * q_r[urn[pick]])) for urn, pick, q_r in zip(urns, picks, q)]
+    classes, chances, samples = (
+        [],
+        [],
+        [],
+    )  # of entities with the same b: how many are in, then which, each set as likely
+    for r in relations:
+        frequency = tail_frequency(triples, r, n_entities) if inclusion == "frequency" else np.ones(n_entities)
+        values, sizes = np.unique(frequency, return_counts=True)
+        classes.append([np.flatnonzero(frequency == value) for value in values])
+        chances.append(inclusion_probabilities(values, omega, sizes))
+    members = [one for of_relation in classes for one in of_relation]
+    takes = rng.binomial([len(one) for one in members], np.concatenate(chances))
+    drawn = iter(zip(choose_distinct(rng, members, takes), takes))
+    for b in chances:
+        objects, counts = zip(*(next(drawn) for _ in b))
+        samples.append((np.concatenate(objects), 1 / np.repeat(b, counts)))
+    return samples
+
+
+def draw_subjects(rng, pool, triples, relations, n_entities, mu):
+    """mu subjects of each relation, uniformly without repetition, all where there are fewer: of the relation's heads in
+    train (pool="relation") or of all entities ("entities"). A list of id arrays."""
+    heads = [
+        np.unique(triples[triples[:, 1] == r, 0]) if pool == "relation" else np.arange(n_entities) for r in relations
+    ]
+    return choose_distinct(rng, heads, [min(mu, len(ids)) for ids in heads])
+
+
+def choose_distinct(rng, pools, takes):
+    """takes[i] distinct members of each pool, every subset as likely: Floyd's algorithm, one random number a member."""
+    uniforms, chosen = iter(rng.random(int(sum(takes)))), []
+    for pool, take in zip(pools, takes):
+        places = []
+        for last in range(len(pool) - take, len(pool)):
+            place = int(next(uniforms) * (last + 1))
+            places.append(last if place in places else place)
+        chosen.append(pool[np.array(places, int)])
+    return chosen
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# 6. Objective and optimisers (paper, Eq. 6 and Algorithm 1)
+# ------------------------------------------------------------------------------------------------------------------
+
 DIMS = {"distmult": 200, "complex": 150, "ermlp": 100}  # where no dim is given: sizes that reach the paper's figures
 
 
@@ -530,6 +679,11 @@ def project_rows(array, rows=None):
     array[rows] /= np.where(norms > 0, norms, 1)
 
 
+# ------------------------------------------------------------------------------------------------------------------
+# 7. Training (paper, Algorithm 1)
+# ------------------------------------------------------------------------------------------------------------------
+
+
 def corruptions(rng, triples, negatives, n_entities, known=None, n_relations=None):
     """C(h, r, t) (paper, Background): heads and tails of each positive triple and its corruptions, (n, 1 + m, 2) int32.
 
@@ -564,8 +718,90 @@ def corruptions(rng, triples, negatives, n_entities, known=None, n_relations=Non
     return ends
 
 
+def batch_limits(n, settings):
+    """The mini-batches of an epoch of n triples: batch i is [limits[i], limits[i + 1]) of their shuffled order."""
+    if settings.batch_size:
+        return [*range(0, n, settings.batch_size), n]
+    batches = min(settings.batches, n)
+    return [n * i // batches for i in range(batches + 1)]
+
+
+def algorithm_1(model, triples, settings, bounds=None):
+    """Trains any Model in place, as the paper's Algorithm 1 says: draw, corrupt, objective, step, project.
+
+    triples (n, 3), train; settings a `Settings`; bounds (R, 2), None for none. What is drawn depends on the seed alone,
+    and is what `train`, the fast form, draws. Returns for each epoch a dict of means over its steps: objective, loss,
+    l2, penalty.
+    """
+    sizes = model.n_entities, model.n_relations
+    bounds = np.tile([0.0, np.inf], (sizes[1], 1)) if bounds is None else np.asarray(bounds, np.float64)
+    bounded = np.flatnonzero(is_bounded(bounds)) if settings.penalty_weight > 0 else []
+    accumulators = {name: np.full_like(array, settings.accumulator) for name, array in model.params.items()}
+    known = np.sort(triple_keys(*triples.T, *sizes)) if settings.filter_negatives else None
+    limits, history = batch_limits(len(triples), settings), []
+    if settings.project == "unit":
+        project_rows(model.params["entity"])
+    for epoch in range(settings.epochs):
+        order = np.random.default_rng([settings.seed, 1, epoch]).permutation(len(triples))
+        rate = settings.learning_rate / (1 + settings.decay * epoch)
+        totals = dict.fromkeys(("objective", "loss", "l2", "penalty"), 0.0)
+        for step, (first, last) in enumerate(itertools.pairwise(limits)):
+            rng = np.random.default_rng([settings.seed, 2, epoch, step])
+            batch = triples[order[first:last]]
+            batch = batch[np.argsort(batch[:, 1], kind="stable")]  # the order in a batch is the fast form's
+            ends = corruptions(rng, batch, settings.negatives, sizes[0], known, sizes[1])
+            relations = np.repeat(batch[:, 1:2], ends.shape[1], axis=1)
+            samples = draw_samples(rng, triples, bounded, sizes[0], settings)
+            parts, gradients = objective(model, ends[..., 0], relations, ends[..., 1], settings, bounds, samples)
+            for name, gradient in gradients.items():
+                if settings.optimizer == "adagrad":
+                    adagrad_step(model.params[name], accumulators[name], gradient, rate)
+                else:
+                    sgd_step(model.params[name], gradient, rate)
+            if settings.project == "unit":
+                project_rows(model.params["entity"])
+            totals = {name: totals[name] + parts[name] for name in totals}
+        history.append({name: total / (len(limits) - 1) for name, total in totals.items()})
+    return history
+
+
+def draw_samples(rng, triples, relations, n_entities, settings):
+    """The regulariser's sample for one step: a (relation, subjects, objects, weights) for each of the relations."""
+    if len(relations) == 0:
+        return []
+    subjects = draw_subjects(rng, settings.subject_pool, triples, relations, n_entities, settings.subjects)
+    what = settings.sampling, triples, relations, n_entities, settings.objects, settings.inclusion
+    return [(r, heads, *objects) for r, heads, objects in zip(relations, subjects, draw_objects(rng, *what))]
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# 8. Evaluation (paper, Evaluation Protocol)
+# ------------------------------------------------------------------------------------------------------------------
+
 TIES = ("realistic", "optimistic", "pessimistic")
 HITS = (1, 3, 5, 10)
+
+
+def filtered_ranks(model, triples, known=(), ties="realistic"):
+    """The rank of the right head among all entities for (?, r, t), and of the right tail for (h, r, ?), the other true
+    answers in `known` left out: (n, 2) float64, column 0 the head's rank, column 1 the tail's. Without known: raw.
+
+    triples (n, 3), known (m, 3) ids. Ties: "optimistic" the best rank among equal scores, "pessimistic" the worst,
+    "realistic" their mean. Raises CardkgeError where a score is NaN. `rank_triples` is the fast form.
+    """
+    share = {"optimistic": 0.0, "realistic": 0.5, "pessimistic": 1.0}[ties]
+    true, ranks = {tuple(triple) for triple in np.asarray(known).tolist()}, np.empty((len(triples), 2))
+    for i, triple in enumerate(np.asarray(triples)):
+        for side, column in enumerate((0, 2)):
+            candidates = np.tile(triple, (model.n_entities, 1))
+            candidates[:, column] = np.arange(model.n_entities)
+            scores, right = model.score(*candidates.T), triple[column]
+            if np.isnan(scores).any():
+                raise CardkgeError(f"a score of {triple.tolist()} is NaN; no rank can be taken")
+            others = np.array([e != right and tuple(c) not in true for e, c in enumerate(candidates.tolist())])
+            above, equal = scores > scores[right], scores == scores[right]
+            ranks[i, side] = 1 + np.sum(above & others) + share * np.sum(equal & others)
+    return ranks
 
 
 def metrics(ranks):
@@ -587,3 +823,31 @@ def metrics_by_relation(ranks, triples):
     """relation id -> `metrics` of the ranks (n, 2) of its triples, for each relation of triples (n, 3)."""
     relations = np.asarray(triples)[:, 1]
     return {int(relation): metrics(ranks[relations == relation]) for relation in np.unique(relations)}
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# What the rooms of cardkge_tools hand on (PEP 562): the one place that knows what stands above this file
+# ------------------------------------------------------------------------------------------------------------------
+
+ROOMS = {
+    "files": "read_json replace_file",
+    "download": "dataset_table fetch_dataset locate_dataset",
+    "graphs": "Dataset describe_data find_bounds load_dataset read_bounds read_triples write_bounds",
+    "engine.threads": "Threads count_cores",
+    "engine.draws": "ObjectSampler SubjectSampler",
+    "engine.training": "NonFinite Trainer train",
+    "engine.ranking": "cardinality_violations completions evaluate rank_triples true_answers",
+    "runs": "Run align_dataset is_run load_run new_model new_run read_config read_outcome save_metrics save_run",
+    "oracle": "check_oracle oracle write_oracle",
+}
+_ROOM_OF = {name: f"cardkge_tools.{room}" for room, names in ROOMS.items() for name in names.split()}
+
+
+def __getattr__(name):
+    if name not in _ROOM_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_ROOM_OF[name]), name)
+
+
+def __dir__():
+    return sorted([*globals(), *_ROOM_OF])

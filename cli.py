@@ -1,3 +1,52 @@
+"""The commands of cardkge: `python cli.py --help`.
+
+No mathematics, no formats, no drawing here: each command calls a room of cardkge_tools, imported inside the command, so
+that help needs neither NumPy nor Numba. What the program finds wrong is one line on stderr and exit code 1.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from cardkge_tools.options import (
+    MODEL_TITLES,
+    PAPER_TABLES,
+    checked_settings,
+    columns_option,
+    data_options,
+    idle_options,
+    jobs_option,
+    json_option,
+    moved_data,
+    run_argument,
+    threads_option,
+    training_options,
+    trial_threads_option,
+)
+from cardkge_tools.terminal import (
+    AT_LEAST_1,
+    FILE,
+    FOLDER,
+    Program,
+    Real,
+    choice,
+    counter,
+    listed,
+    option,
+    say,
+    table,
+    warn,
+    was_given,
+)
+
+# The library has its own threads; BLAS threads below them would get in their way, and change the bits of a result.
+# BLAS reads these when NumPy is imported.
+for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[_variable] = "1"
+
+
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
 def main():
     """Knowledge graph embeddings with cardinality constraints.
@@ -13,24 +62,22 @@ def data(ctx):
     """The data sets: their sizes, and where they were found."""
     if ctx.invoked_subcommand:
         return
-    rows = []
-    for entry in library().dataset_table():
-        sizes = [entry[k] for k in ("entities", "relations", *SPLITS)]
-        found = str(entry["folder"] or f"not on this machine; {entry['source']}")
-        rows.append([entry["name"], *(f"{n:,}" if n else "-" for n in sizes), found])
-    table(rows, ["name", "entities", "relations", *SPLITS, "found in"], "lrrrrrl")
+    from cardkge_tools.reports import show_data_sets
+
+    show_data_sets()
 
 
 @data.command()
 @click.argument("name")
 def fetch(name):
     """Download the data set NAME, check it, and keep it in the user's cache."""
+    from cardkge_tools.download import fetch_dataset
 
     def progress(done, total):
         of = f" of {total / 1e6:.1f}" if total else ""
         click.echo(f"\r{name}: {done / 1e6:.1f}{of} MB\x1b[K", nl=False)
 
-    folder = library().fetch_dataset(name, progress=progress if sys.stdout.isatty() else None)
+    folder = fetch_dataset(name, progress=progress if sys.stdout.isatty() else None)
     click.echo(f"\r\x1b[K{folder}" if sys.stdout.isatty() else folder)
 
 
@@ -39,17 +86,10 @@ def fetch(name):
 @columns_option
 def show(name, columns):
     """Sizes of the data set NAME (or of the folder NAME), and a triple of each relation."""
-    dataset = open_data(name, columns)
-    splits = [getattr(dataset, split) for split in SPLITS]
-    click.echo(f"{dataset.folder}: {dataset.n_entities:,} entities, {dataset.n_relations:,} relations\n")
-    rows = []
-    for relation, relation_name in enumerate(dataset.relations):
-        chosen = [triples[triples[:, 1] == relation] for triples in splits]
-        h, _, t = next(triples[0] for triples in chosen if len(triples))
-        counts = [f"{len(triples):,}" for triples in chosen]
-        rows.append([relation_name, dataset.entities[h], dataset.entities[t], *counts])
-    rows.append(["(all)", "", "", *(f"{len(triples):,}" for triples in splits)])
-    table(rows, ["relation", "for example, head", "tail", *SPLITS], "lll")
+    from cardkge_tools.opening import open_data
+    from cardkge_tools.reports import show_data_set
+
+    show_data_set(open_data(name, columns))
 
 
 @main.command()
@@ -63,10 +103,14 @@ def show(name, columns):
 @option("--out", FILE, None, "Write a bounds file there.")
 def mine(data, columns, population, out):
     """Bounds on the number of tails per head, mined from the train split."""
+    from cardkge import mine_bounds
+    from cardkge_tools.graphs import write_bounds
+    from cardkge_tools.opening import open_data
+
     dataset = open_data(data, columns)
-    bounds = library().mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations, population)
+    bounds = mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations, population)
     if out:
-        library().write_bounds(out, bounds, dataset.relations)
+        write_bounds(out, bounds, dataset.relations)
     rows = [[name, f"{low:g}", f"{up:g}"] for name, (low, up) in zip(dataset.relations, bounds, strict=True)]
     table(rows, ["relation", "lower", "upper"])
 
@@ -85,6 +129,12 @@ def train(ctx, out, resume, force, threads, **options):
     Ctrl-C saves the state and says how to go on. The same seed and settings give the same
     parameters, bit by bit, whatever the threads and however often the run was resumed.
     """
+    from cardkge import option_name
+    from cardkge_tools.files import in_use, sole_use
+    from cardkge_tools.fitting import fit, new_folder, resume_run
+    from cardkge_tools.opening import open_data
+    from cardkge_tools.runs import new_run
+
     given = {name for name in ctx.params if was_given(ctx, name)}
     if resume and (force or out is None):
         raise click.UsageError("--resume needs --out RUN, and excludes --force.")
@@ -96,10 +146,10 @@ def train(ctx, out, resume, force, threads, **options):
         return
     with new_folder(out, force) as folder:
         settings = checked_settings(ctx)
-        for message in idle_options(settings, {library().option_name(name) for name in given & options.keys()}):
+        for message in idle_options(settings, {option_name(name) for name in given & options.keys()}):
             warn(message)
         dataset = open_data(settings.data, settings.columns)
-        fit(library().new_run(settings, dataset), dataset, folder, threads)
+        fit(new_run(settings, dataset), dataset, folder, threads)
 
 
 @main.command()
@@ -117,26 +167,16 @@ def train(ctx, out, resume, force, threads, **options):
 @threads_option
 def evaluate(folder, split, setting, ties, by, data, json_file, threads):
     """Rank the test triples of RUN and print its metrics, in percent."""
-    cardkge = library()
+    from cardkge_tools.files import write_json
+    from cardkge_tools.opening import open_run
+    from cardkge_tools.reports import evaluation
+
     run, dataset = open_run(folder, data)
-    triples = getattr(dataset, split)
-    known = dataset.known if setting != "raw" else None
     with counter("ranked") as progress:
-        ranks = cardkge.rank_triples(run.best_model(), triples, known, ties=ties, threads=threads, progress=progress)
-    rows, report = [], {}
-    for name in ("filtered", "raw") if setting == "both" else (setting,):
-        report[name] = cardkge.metrics_by_side(ranks[name])
-        if by == "side":
-            rows += [([name, side], report[name][side]) for side in ("both", "head", "tail")]
-        else:
-            rows.append(([name, "(all)" if by else "both"], report[name]["both"]))
-        if by == "relation":
-            parts = cardkge.metrics_by_relation(ranks[name], triples)
-            report[name]["relations"] = {run.relations[relation]: part for relation, part in parts.items()}
-            rows += [([name, relation], part) for relation, part in report[name]["relations"].items()]
+        show, report = evaluation(run, dataset, split, setting, ties, by, threads, progress)
     if json_file:
         write_json(json_file, report)
-    show_metrics(rows, [split, by or "side"])
+    show()
 
 
 @main.command()
@@ -157,37 +197,9 @@ def predict(folder, head, relation, tail, top, min_probability, hide_known, data
     """
     if (head is None) == (tail is None):
         raise click.UsageError("Give --head or --tail, and not both.")
-    cardkge = library()
-    run = cardkge.load_run(folder)
-    model, bounds, source = run.best_model(), run.bounds, ""
-    r = find(run.relations, relation, "relation")
-    given = 0 if tail is None else 2  # the column of a triple
-    entity = find(run.entities, head if tail is None else tail, "entity")
-    known = {}
-    try:
-        dataset = aligned_data(run, folder, data, download=False)
-        known = known_answers(dataset, given, entity, r)
-        if not cardkge.is_bounded(bounds).any():
-            bounds, source = cardkge.find_bounds("mined", dataset), " (mined)"
-    except cardkge.CardkgeError as error:
-        if hide_known or data:
-            raise
-        warn(f"known triples are not marked: {error}")
-    likeliest = zip(*cardkge.completions(model, r, **{"head" if tail is None else "tail": entity}), strict=True)
-    shown = (each for each in likeliest if each[1] >= min_probability and not (hide_known and each[0] in known))
-    chosen, rows = [], []
-    for rank, (e, p, score) in enumerate(itertools.islice(shown, top), 1):
-        chosen.append(e)
-        rows.append([str(rank), run.entities[e], known.get(e, "-"), f"{p:.4f}", f"{score:.4f}"])
-    headers = ["rank", "entity", "known", "probability", "score"]
-    sums = cardkge.cardinality_sums(model, r, [entity] if tail is None else chosen)
-    bound = f"bound {interval(*bounds[r])}{source}"
-    if tail is None:
-        table(rows, headers, "rll")
-        click.echo(f"X_hr = {sums[0]:.2f}, {bound}")
-    else:
-        table([[*row, f"{x:.2f}"] for row, x in zip(rows, sums, strict=True)], [*headers, "X_hr"], "rll")
-        click.echo(f"X_hr of each head, {bound}")
+    from cardkge_tools.answers import show_completions
+
+    show_completions(folder, head, relation, tail, top, min_probability, hide_known, data)
 
 
 @main.command()
@@ -206,25 +218,16 @@ def violations(folder, other, bounds, data, json_file, plot, threads):
     outside: the share of heads whose X_hr is out of bounds, in percent; then the mean and the
     quartiles of X_hr.
     """
-    cardkge = library()
+    from cardkge_tools.figures import import_pyplot, plot_violations, run_labels
+    from cardkge_tools.files import write_json
+    from cardkge_tools.opening import open_beside
+    from cardkge_tools.reports import show_violations, take_violations
+    from cardkge_tools.runs import violations_json
+
     if plot:
         pyplot = import_pyplot(plot)
-    run, dataset = open_run(folder, data)
-    runs = {str(folder): (run, dataset)}
-    if other:
-        second = cardkge.load_run(other)
-        if str(other) == str(folder):
-            raise click.UsageError("RUN and OTHER are the same folder.")
-        if second.data != run.data:
-            warn(f"{other} was trained on other data than {folder}")
-        runs[str(other)] = (second, cardkge.align_dataset(dataset, second))
-    limits = choose_bounds(bounds, [run for run, _ in runs.values()], dataset)
-    found = {}  # folder -> relation name -> dict
-    for name, (each, its_data) in runs.items():
-        its_bounds = [limits.get(relation, (0.0, math.inf)) for relation in each.relations]
-        with counter(f"{name}: sums") as progress:
-            parts = cardkge.cardinality_violations(each.best_model(), its_bounds, its_data.train, threads, progress)
-        found[name] = {each.relations[v["relation"]]: v for v in parts}
+    runs, limits = open_beside(folder, other, data, bounds)
+    found = take_violations(runs, limits, threads)
     if json_file:
         write_json(json_file, {name: violations_json(part) for name, part in found.items()})
     show_violations(found)
@@ -241,27 +244,19 @@ def history(folder, plot):
     objective, loss and penalty are means over the steps of an epoch; valid MRR and hits@10 are
     filtered. The first, the last and the best epoch on valid, which is the one kept, are always shown.
     """
+    from cardkge import CardkgeError
+    from cardkge_tools.figures import import_pyplot, plot_history
+    from cardkge_tools.reports import show_history
+    from cardkge_tools.runs import load_run
+
     pyplot = import_pyplot(plot) if plot else None
-    run = library().load_run(folder)
+    run = load_run(folder)
     if not run.history:
-        raise library().CardkgeError(f"{folder} has completed no epoch yet: there is no history to show")
+        raise CardkgeError(f"{folder} has completed no epoch yet: there is no history to show")
     if plot:
         plot_history(pyplot, run, plot, Path(folder).resolve().name)
-        return
-    last, best = run.epoch, run.best["epoch"] if run.best else 0
-    every = run.settings.validate_every or 1  # whose epochs are to be among those shown
-    step = next(n for n in range(math.ceil(last / 20), last + every + 1) if n % every == 0 or every % n == 0)
-    columns = dict.fromkeys(("objective", "loss", "penalty"), lambda x: f"{x:,.1f}" if x >= 1000 else f"{x:.4g}")
-    columns |= dict.fromkeys(("valid_mrr", "valid_hits@10") if best else (), lambda share: f"{100 * share:.2f}")
-    columns["seconds"] = "{:.2f}".format
-    rows = []
-    for record in run.history:
-        if record["epoch"] in (1, best, last) or record["epoch"] % step == 0:
-            cells = [show(record[name]) if name in record else "" for name, show in columns.items()]
-            rows.append([str(record["epoch"]), *cells, "best" if record["epoch"] == best else ""])
-    names = {"valid_mrr": "valid MRR %", "valid_hits@10": "valid hits@10 %"}
-    headers = ["epoch", *(names.get(name, name) for name in columns), *[""] * bool(best)]
-    table([row[: len(headers)] for row in rows], headers, "r" * (len(columns) + 1) + "l" * bool(best))
+    else:
+        show_history(run)
 
 
 @main.command()
@@ -307,54 +302,13 @@ def tune(ctx, grid, grid_file, out, jobs, threads, cluster, **options):
     """
     if cluster and was_given(ctx, "jobs"):
         raise click.UsageError("--jobs is for this machine; on a cluster, each thread of a worker does a run.")
-    fixed, axes = read_grid(grid_file, grid)
-    if grid_file:
-        with located(grid_file):
-            train_context(fixed)
-    fixed |= {library().option_name(name): value for name, value in options.items() if was_given(ctx, name)}
-    for name in axes.keys() & {"data", "columns"}:
-        raise click.UsageError(f"{name} is in the grid, but runs on different data cannot be compared.")
-    for name in fixed.keys() & axes.keys():
-        raise click.UsageError(f"{name} is in the grid and fixed too; leave one of them out.")
-    combinations = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-    trials = {}  # name -> combination, trial
-    for combination in combinations:
-        where = f"{grid_file}: " if grid_file else ""
-        where += ", ".join(f"{name}={value}" for name, value in combination.items())
-        trial = validated_trial(fixed | combination, where)
-        name = trial_name(trial)
-        if name in trials:
-            raise click.UsageError(f"{where}: the same run is in the grid twice.")
-        trials[name] = combination, trial
-    idle = [idle_options(library().Settings(**trial), fixed | axes) for _, trial in trials.values()]
-    for message in idle[0]:
-        if all(message in messages for messages in idle):
-            warn(message)
-    outcomes, failed = run_trials([trial for _, trial in trials.values()], out, jobs, threads, cluster)
-    outcomes = dict(zip(trials, outcomes, strict=True))
+    from cardkge import option_name
+    from cardkge_tools.trials import search
 
-    def valid(name):  # nothing else decides, and of equals the first in the grid leads
-        return (outcomes[name]["valid"]["hits@10"], outcomes[name]["valid"]["mrr"]) if outcomes[name] else (-1, -1)
-
-    rows, lines = [], []
-    ranked = sorted(trials, key=valid, reverse=True)
-    for name in ranked:
-        combination, found, shown = trials[name][0], {}, ["failed", "", "", ""]
-        if outcome := outcomes[name]:
-            found = outcome["valid"] | {"epoch": outcome["epoch"], "seconds": round(outcome["seconds"], 3)}
-            shown = [f"{100 * x:.2f}" for x in valid(name)] + [str(found["epoch"]), f"{found['seconds']:.1f}"]
-        rows.append({**combination, **found, "run": name, "failure": failed.get(name, "")})
-        lines.append([*map(str, combination.values()), *shown])
-    text = library().csv_text([*axes, "hits@10", "mrr", "epoch", "seconds", "run", "failure"], rows)
-    content = text.encode(errors="backslashreplace")
-    make_folder(out, [])  # it is gone where no run has come to write anything
-    library().replace_file(out / "trials.csv", lambda file: file.write(content))
-    table(lines, [*axes, "valid hits@10 %", "MRR %", "epoch", "seconds"], "l" * len(axes))
-    best = ranked[0]
-    if not outcomes[best]:
-        raise library().CardkgeError(f"all {len(trials)} runs failed; {best}: {failed[best]}")
-    click.echo(f"\nchosen: {out / best}")
-    show_metrics([([setting], sides["both"]) for setting, sides in outcomes[best]["test"].items()], ["test"])
+    if cluster and was_given(ctx, "jobs"):
+        raise click.UsageError("--jobs is for this machine; on a cluster, each thread of a worker does a run.")
+    given = {option_name(name): value for name, value in options.items() if was_given(ctx, name)}
+    search(grid, grid_file, given, out, jobs, threads, cluster)
 
 
 REPRODUCE_HELP = """Make a table or figure of the paper; where the paper has values, they stand beside ours.
@@ -381,6 +335,9 @@ two of the runs. Of Figure 3 the paper's text and caption name different data se
 @option("--plot", FILE, None, "For lambda: draw the figure there (.png, .pdf, ...); needs matplotlib.")
 @click.pass_context
 def reproduce(ctx, table_name, data, models, seeds, jobs, threads, out, project, quick, markdown, plot):
+    from cardkge_tools.figures import import_pyplot, plot_lambda
+    from cardkge_tools.reproduction import Reproduction
+
     method, _, its_data, its_models = PAPER_TABLES[table_name]
     chosen = listed(models or its_models)
     for name in chosen:
@@ -418,7 +375,9 @@ def oracle():
 @click.argument("file", type=FILE)
 def write(file):
     """Write the reference values, inputs and outputs, to FILE (JSON)."""
-    library().write_oracle(file)
+    from cardkge_tools.oracle import write_oracle
+
+    write_oracle(file)
     click.echo(file)
 
 
@@ -431,14 +390,10 @@ def check(file, rtol, atol):
 
     FILE may hold any of the cases, and of a case any of its outputs.
     """
-    verdicts = library().check_oracle(file, rtol, atol)
-    for name, verdict, text in verdicts:
-        click.echo(f"{verdict:8} {name}  {text}".rstrip())
-    counts = {verdict: sum(found == verdict for _, found, _ in verdicts) for verdict in ("ok", "differs", "skipped")}
-    summary = f"{counts['ok']} ok, {counts['differs']} differ, {counts['skipped']} skipped"
-    click.echo(f"\n{summary} (rtol {rtol:g}, atol {atol:g})")
-    if counts["differs"]:
-        raise library().CardkgeError(f"{file}: {counts['differs']} of {counts['ok'] + counts['differs']} cases differ")
+    from cardkge_tools.oracle import check_oracle
+    from cardkge_tools.reports import show_verdicts
+
+    show_verdicts(file, check_oracle(file, rtol, atol), rtol, atol)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""TODO"""
+"""Data sets known by name: where they are looked for, and how they are fetched."""
 
 import hashlib
+import http.client
 import json
 import os
 import shutil
@@ -10,16 +11,15 @@ import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
-import http.client
 import zlib
 from pathlib import Path, PurePosixPath
 
-
+import cardkge
 from cardkge import CardkgeError
 from cardkge_tools import SPLITS
-from cardkge_tools.terminal import table
 
-
+_INSTALLED = Path(__file__).resolve().parent / "data"
+PROJECT_DATA = _INSTALLED if _INSTALLED.is_dir() else Path(cardkge.__file__).resolve().parent / "data"
 DOWNLOAD_TIMEOUT = 30.0  # seconds without an answer
 DOWNLOAD_LIMIT = 1 << 28  # bytes of a download, and of what an archive unpacks to
 _FETCH_ERRORS = (

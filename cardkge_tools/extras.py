@@ -1,7 +1,6 @@
-"""TODO"""
+"""Optional extras."""
 
 from cardkge import CardkgeError
-from cardkge_tools.terminal import option
 
 
 def missing_extra(option, error, extra):

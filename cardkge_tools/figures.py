@@ -1,4 +1,4 @@
-"""TODO"""
+"""Figures, by matplotlib (extra: plot)."""
 
 import contextlib
 import math
@@ -6,15 +6,14 @@ import os
 import re
 import textwrap
 import warnings
-import click
 from pathlib import Path
 
+import click
 
-from cardkge import CardkgeError, fits, is_bounded
+from cardkge import CardkgeError, is_bounded
 from cardkge_tools.extras import missing_extra
 from cardkge_tools.files import replace_file
-from cardkge_tools.terminal import interval, warn
-
+from cardkge_tools.terminal import warn
 
 STYLE = {  # to be read on a projector: no letter below 11 points
     "font.size": 12, "axes.titlesize": 12, "legend.fontsize": 11, "xtick.labelsize": 11, "ytick.labelsize": 11,

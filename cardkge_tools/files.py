@@ -1,4 +1,4 @@
-"""TODO"""
+"""Files: read by blocks, written whole or not at all, folders made and taken for sole use."""
 
 import codecs
 import contextlib
@@ -11,7 +11,6 @@ import sys
 import tempfile
 import zlib
 from pathlib import Path
-
 
 from cardkge import CardkgeError
 

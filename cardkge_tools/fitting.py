@@ -1,12 +1,12 @@
-"""TODO"""
+"""A run from its first step to its saved metrics, as `train` does it: checkpoints, signals, progress."""
 
 import contextlib
 import shlex
 import signal
 import sys
 import time
-import click
 
+import click
 
 from cardkge import CardkgeError, option_name
 from cardkge_tools.engine.ranking import evaluate
@@ -16,8 +16,7 @@ from cardkge_tools.graphs import describe_data
 from cardkge_tools.opening import run_data
 from cardkge_tools.reports import show_metrics
 from cardkge_tools.runs import STAGE, is_run, load_run, save_metrics, save_run
-from cardkge_tools.terminal import Progress, counter, held_signals, option, say
-
+from cardkge_tools.terminal import Progress, counter, held_signals, say
 
 CHECKPOINT_SECONDS = 60.0  # between two saved states while training ...
 CHECKPOINT_SHARE = 0.05  # ... or longer, so that no more than this share of the time goes to saving

@@ -1,12 +1,11 @@
-"""TODO"""
+"""Graphs: triple files, data sets, vocabularies, bounds files."""
 
 import difflib
 import hashlib
 import itertools
 import os
-import warnings
 from collections import defaultdict
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +13,7 @@ import numpy as np
 from cardkge import CardkgeError, mine_bounds, triple_keys
 from cardkge_tools import SPLITS
 from cardkge_tools.download import fetch_dataset, locate_dataset, read_table, where_to_put
-from cardkge_tools.engine.training import train
 from cardkge_tools.files import read_blocks, replace_file
-from cardkge_tools.terminal import table
 
 
 @dataclass(frozen=True, eq=False)

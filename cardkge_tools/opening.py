@@ -1,9 +1,11 @@
-"""TODO"""
+"""Data sets and runs as a command names them, with a warning for what a user should know of them."""
+
+import click
 
 from cardkge import CardkgeError, is_bounded
 from cardkge_tools.graphs import describe_data, find_bounds, load_dataset
 from cardkge_tools.runs import align_dataset, load_run
-from cardkge_tools.terminal import options, warn
+from cardkge_tools.terminal import warn
 
 
 def open_data(name, columns, **options):
@@ -50,3 +52,17 @@ def choose_bounds(bounds, runs, dataset):
                 return dict(zip(run.relations, run.bounds.tolist(), strict=True))
     array = find_bounds(bounds or "mined", dataset)
     return dict(zip(dataset.relations, array.tolist(), strict=True))
+
+
+def open_beside(folder, other, data, bounds):
+    """A run, and another beside it: (folder -> run and its data set with the run's ids, bounds by relation name)."""
+    run, dataset = open_run(folder, data)
+    runs = {str(folder): (run, dataset)}
+    if other:
+        second = load_run(other)
+        if str(other) == str(folder):
+            raise click.UsageError("RUN and OTHER are the same folder.")
+        if second.data != run.data:
+            warn(f"{other} was trained on other data than {folder}")
+        runs[str(other)] = (second, align_dataset(dataset, second))
+    return runs, choose_bounds(bounds, [run for run, _ in runs.values()], dataset)

@@ -1,12 +1,10 @@
-"""TODO"""
+"""The options that several commands share, those of `train` among them; nothing of NumPy until they are checked."""
 
 import re
+
 import click
 
-
-from cardkge import CardkgeError, Settings, option_name
 from cardkge_tools.terminal import AT_LEAST_0, AT_LEAST_1, FILE, FOLDER, Real, choice, option, options, was_given
-
 
 columns_option = option(
     "--columns", choice("hrt", "htr", "rht", "rth", "thr", "trh"), "hrt", "Order of the fields in a line."
@@ -58,8 +56,34 @@ training_options = options(  # the fields of Settings
 )
 
 
+def train_context(options):
+    """The context of a command line of `train` with these options, name -> value; a usage error for one that is not of
+    the settings."""
+    command = data_options(training_options(click.command("train")(lambda **_: None)))
+    names = {parameter.opts[0].removeprefix("--"): parameter for parameter in command.params}
+    arguments = []
+    for name, value in options.items():
+        if name in ("out", "resume", "force", "threads", "help", "jobs", "cluster", "grid", "file"):
+            raise click.UsageError(f"{name} is no setting that runs may differ in.")
+        if not getattr(names.get(name), "is_flag", False):
+            arguments += [f"--{name}", str(value)]
+        else:
+            arguments += [f"--{name}"] * is_true(name, value)
+    return command.make_context("train", arguments)
+
+
+def is_true(name, value):
+    """A flag's value, however it is written; a usage error for another."""
+    try:
+        return click.BOOL(str(value))
+    except click.BadParameter:
+        raise click.UsageError(f"{name} is true or false, not {value!r}.") from None
+
+
 def checked_settings(context):
     """The Settings on a command line of `train`; a usage error for what is out of range or does not go together."""
+    from cardkge import CardkgeError, Settings, option_name
+
     if was_given(context, "batches") and was_given(context, "batch_size"):
         raise click.UsageError("--batches and --batch-size exclude each other.")
     settings = Settings(**{name: context.params[name] for name in Settings.__dataclass_fields__})
@@ -88,3 +112,17 @@ def idle_options(settings, given):
         for name in names
         if name in given and not met
     ]
+
+
+PAPER_TABLES = {  # name: method, what it is, data sets and models unless they are given
+    "datasets": ("datasets", "Table 3: sizes of the data sets", "fb13,wn18,wn18rr,yago3-10", ""),
+    "constraints": ("constraints", "Table 4: mined bounds", "fb13,wn18,wn18rr,yago3-10", ""),
+    "link-prediction": (
+        "link_prediction", "Tables 5 and 6: without and with the regulariser", "wn18rr", "ermlp,distmult,complex"
+    ),
+    "sampling": ("sampling", "Table 7: the ways to draw the objects of a sum", "wn18rr", "complex"),
+    "violations": ("violations", "Figure 2 as a table: X_hr without and with the regulariser", "wn18rr", "complex"),
+    "lambda": ("weight", "Figure 3: mean X_hr and hits@10 as lambda grows", "wn18rr", "complex"),
+    "poe": ("poe", "Tables 1 and 8: likely parents of Edgar Allan Poe, seed 0", "fb13", "distmult"),
+}  # fmt: skip
+MODEL_TITLES = {"ermlp": "ER-MLP", "distmult": "DistMult", "complex": "ComplEx"}

@@ -1,4 +1,4 @@
-"""TODO"""
+"""Reference values for other implementations (docs/ORACLE.md): the definitions of cardkge.py on small cases."""
 
 import difflib
 import json
@@ -7,17 +7,19 @@ import math
 import numpy as np
 
 from cardkge import (
-    CardkgeError,
     MODELS,
-    Settings,
     TIES,
+    CardkgeError,
+    Settings,
     adagrad_step,
     cardinality_penalty,
     cardinality_sums,
+    filtered_ranks,
     hinge_loss,
     logistic_loss,
     metrics_by_side,
     mine_bounds,
+    object_probabilities,
     objective,
     probability,
     project_rows,
@@ -25,11 +27,7 @@ from cardkge import (
     violation,
 )
 from cardkge_tools.download import PROJECT_DATA
-from cardkge_tools.engine.draws import ObjectSampler
-from cardkge_tools.engine.ranking import rank_triples
-from cardkge_tools.engine.training import train
 from cardkge_tools.files import replace_file
-
 
 ORACLE_FORMAT, ORACLE_VERSION = "cardkge-oracle", 1  # a value that changes is a new version, with a file of its own
 ORACLE_RTOL, ORACLE_ATOL = 1e-9, 1e-12
@@ -276,8 +274,8 @@ def _oracle_projection(rows):
 
 def _oracle_sampling(triples, n_entities, n_relations, objects):
     def probabilities(kind, inclusion="uniform"):
-        sampler = ObjectSampler(kind, np.array(triples), n_entities, n_relations, objects, inclusion)
-        return np.array([sampler.probabilities(relation) for relation in range(n_relations)])
+        what = n_entities, objects, inclusion
+        return np.array([object_probabilities(kind, np.array(triples), r, *what) for r in range(n_relations)])
 
     q = probabilities("importance")
     return {
@@ -293,8 +291,8 @@ def _oracle_mined_bounds(triples, n_entities, n_relations, population):
 
 
 def _oracle_ranks(model, train, valid, test):
-    ranks = {ties: rank_triples(model, test, np.array(train + valid + test), ties, threads=1) for ties in TIES}
-    return {f"{setting}_{ties}": ranks[ties][setting] for setting in ("raw", "filtered") for ties in TIES}
+    known = {"raw": [], "filtered": train + valid + test}
+    return {f"{name}_{ties}": filtered_ranks(model, test, known[name], ties) for name in known for ties in TIES}
 
 
 def _oracle_metrics(ranks):

@@ -1,4 +1,9 @@
-"""TODO"""
+"""Saved runs. A run is a folder.
+
+model.npz is the state: what training needs to go on, bit by bit. config.json says what the run is (settings, data),
+bounds.tsv and history.csv what their names say, and metrics.json holds the test metrics of exactly the state in
+model.npz, or is absent.
+"""
 
 import contextlib
 import copy
@@ -17,13 +22,12 @@ from pathlib import Path
 
 import numpy as np
 
-from cardkge import CardkgeError, DIMS, HITS, MODELS, Model, Settings, fits, metrics, option_name, project_rows
+import cardkge
+from cardkge import DIMS, HITS, MODELS, CardkgeError, Model, Settings, fits, option_name, project_rows
 from cardkge_tools import SPLITS
 from cardkge_tools.engine.ranking import check_finite
 from cardkge_tools.files import REMEDY, csv_text, json_bytes, read_json, replace_file
 from cardkge_tools.graphs import describe_data, find_bounds, join_names, read_bounds, write_bounds
-from cardkge_tools.terminal import options
-
 
 FORMAT_VERSION = 1
 RUN_FILES = ("config.json", "history.csv", "bounds.tsv", "model.npz", "metrics.json")
@@ -285,7 +289,7 @@ def _settings_dict(run):
 def _config(run):
     return {
         "format_version": FORMAT_VERSION,
-        "program": f"cardkge {__version__}",
+        "program": f"cardkge {cardkge.__version__}",
         "settings": _settings_dict(run),
         "data": run.data,
         "epoch": run.epoch,

@@ -1,4 +1,4 @@
-"""TODO"""
+"""What the terminal needs, and nothing of NumPy: click types and options, tables of text, progress, signals."""
 
 import contextlib
 import math
@@ -8,9 +8,9 @@ import signal
 import sys
 import time
 import warnings
-import click
 from pathlib import Path
 
+import click
 
 PLAIN_LINES = 15  # of progress, where the output is no terminal
 

@@ -1,26 +1,27 @@
-"""TODO"""
+"""Trials: settings to folders to outcomes, and grids of them."""
 
 import contextlib
+import itertools
 import os
 import re
 import sys
 import zlib
-import click
 from pathlib import Path
 
+import click
 
-from cardkge import CardkgeError, DIMS, Settings, is_bounded, option_name
+import cardkge
+from cardkge import DIMS, CardkgeError, Settings, is_bounded, option_name
 from cardkge_tools.download import dataset_table
 from cardkge_tools.engine.threads import count_cores
-from cardkge_tools.engine.training import train
-from cardkge_tools.files import made_folder, read_toml
+from cardkge_tools.files import csv_text, made_folder, make_folder, read_toml, replace_file
 from cardkge_tools.graphs import describe_data, find_bounds, read_bounds
 from cardkge_tools.opening import open_data
-from cardkge_tools.options import checked_settings
+from cardkge_tools.options import checked_settings, idle_options, train_context
+from cardkge_tools.reports import show_metrics
 from cardkge_tools.runs import read_config, read_outcome, read_violations
-from cardkge_tools.terminal import option, options, say, short, warn
+from cardkge_tools.terminal import say, table, warn
 from cardkge_tools.workers import VIOLATIONS, carry_out, commands_of
-
 
 LONGEST_NAME = 240  # of a run's folder in bytes of UTF-8, before a checksum; file systems take 255
 
@@ -46,27 +47,6 @@ def located(where):
         yield
     except click.UsageError as error:
         raise click.UsageError(f"{where}: {error.format_message()}") from None
-
-
-def train_context(options):
-    """What the command line of `train` with these options comes to."""
-    flags = [parameter.opts[0].removeprefix("--") for parameter in train.params if getattr(parameter, "is_flag", False)]
-    arguments = []
-    for name, value in options.items():
-        if name in ("out", "resume", "force", "threads", "help", "jobs", "cluster", "grid", "file"):
-            raise click.UsageError(f"{name} is no setting that runs may differ in.")
-        if name not in flags:
-            arguments += [f"--{name}", str(value)]
-        else:
-            arguments += [f"--{name}"] * is_true(name, value)
-    return train.make_context("train", arguments)
-
-
-def is_true(name, value):
-    try:
-        return click.BOOL(str(value))
-    except click.BadParameter:
-        raise click.UsageError(f"{name} is true or false, not {value!r}.") from None
 
 
 def trial_name(trial):
@@ -109,7 +89,7 @@ def trial_task(trial, out, bounds=None):
         "train": ["train", *settings, "--out", folder],
         "resume": ["train", "--resume", *data, "--out", folder],
         "violations": bounds and ["violations", folder, *data, "--bounds", bounds, "--json", file],
-        "program": [sys.executable, os.path.abspath(__file__)],
+        "program": [sys.executable, os.path.join(os.path.dirname(os.path.abspath(cardkge.__file__)), "cli.py")],
         "directory": os.getcwd(),
         "environment": {name: value for name, value in os.environ.items() if name.startswith("CARDKGE_")},
     }
@@ -232,3 +212,65 @@ def validated_trial(options, where):
             f" or lower --validate-every ({every})."
         )
     return trial
+
+
+def search(grid, grid_file, given, out, jobs, threads, cluster):
+    """`tune`: every combination of a grid, the best on valid shown first; trials.csv in the folder `out` has them all.
+
+    grid: texts NAME=V,V,...; grid_file: a TOML file or None; given: options fixed on the command line, name -> value.
+    """
+    fixed, axes = read_grid(grid_file, grid)
+    if grid_file:
+        with located(grid_file):
+            train_context(fixed)
+    fixed |= given
+    for name in axes.keys() & {"data", "columns"}:
+        raise click.UsageError(f"{name} is in the grid, but runs on different data cannot be compared.")
+    for name in fixed.keys() & axes.keys():
+        raise click.UsageError(f"{name} is in the grid and fixed too; leave one of them out.")
+    trials = plan_trials(grid_file, fixed, axes)
+    outcomes, failed = run_trials([trial for _, trial in trials.values()], out, jobs, threads, cluster)
+    outcomes = dict(zip(trials, outcomes, strict=True))
+
+    def valid(name):  # nothing else decides, and of equals the first in the grid leads
+        return (outcomes[name]["valid"]["hits@10"], outcomes[name]["valid"]["mrr"]) if outcomes[name] else (-1, -1)
+
+    rows, lines = [], []
+    ranked = sorted(trials, key=valid, reverse=True)
+    for name in ranked:
+        combination, found, shown = trials[name][0], {}, ["failed", "", "", ""]
+        if outcome := outcomes[name]:
+            found = outcome["valid"] | {"epoch": outcome["epoch"], "seconds": round(outcome["seconds"], 3)}
+            shown = [f"{100 * x:.2f}" for x in valid(name)] + [str(found["epoch"]), f"{found['seconds']:.1f}"]
+        rows.append({**combination, **found, "run": name, "failure": failed.get(name, "")})
+        lines.append([*map(str, combination.values()), *shown])
+    text = csv_text([*axes, "hits@10", "mrr", "epoch", "seconds", "run", "failure"], rows)
+    content = text.encode(errors="backslashreplace")
+    make_folder(out, [])  # it is gone where no run has come to write anything
+    replace_file(out / "trials.csv", lambda file: file.write(content))
+    table(lines, [*axes, "valid hits@10 %", "MRR %", "epoch", "seconds"], "l" * len(axes))
+    best = ranked[0]
+    if not outcomes[best]:
+        raise CardkgeError(f"all {len(trials)} runs failed; {best}: {failed[best]}")
+    click.echo(f"\nchosen: {out / best}")
+    show_metrics([([setting], sides["both"]) for setting, sides in outcomes[best]["test"].items()], ["test"])
+
+
+def plan_trials(grid_file, fixed, axes):
+    """Every combination of the axes (name -> values) beside the fixed options: name of the trial -> (combination,
+    trial). Warns of options that change nothing in any of them."""
+    combinations = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    trials = {}
+    for combination in combinations:
+        where = f"{grid_file}: " if grid_file else ""
+        where += ", ".join(f"{name}={value}" for name, value in combination.items())
+        trial = validated_trial(fixed | combination, where)
+        name = trial_name(trial)
+        if name in trials:
+            raise click.UsageError(f"{where}: the same run is in the grid twice.")
+        trials[name] = combination, trial
+    idle = [idle_options(Settings(**trial), fixed | axes) for _, trial in trials.values()]
+    for message in idle[0]:
+        if all(message in messages for messages in idle):
+            warn(message)
+    return trials

@@ -1,4 +1,4 @@
-"""TODO"""
+"""Trials carried out side by side: in processes of this machine, or on a Dask cluster."""
 
 import contextlib
 import logging
@@ -8,15 +8,14 @@ import subprocess
 import sys
 import threading
 import time
-import click
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
+import click
 
 from cardkge import CardkgeError
 from cardkge_tools.extras import missing_extra
 from cardkge_tools.files import IN_USE, sole_use
-from cardkge_tools.terminal import held_signals, options, say
-
+from cardkge_tools.terminal import held_signals, say
 
 VIOLATIONS = "violations.json"  # beside the files of a run
 
@@ -129,6 +128,7 @@ def carry_out(tasks, jobs, threads, cluster=None):
 def carry_out_on_cluster(tasks, threads, address, report):
     """`carry_out` on the workers of a Dask scheduler, by joblib. A trial whose worker dies is given to another."""
     try:
+        import cloudpickle
         import joblib
         from distributed import Client, TimeoutError
     except ImportError as error:
@@ -136,6 +136,9 @@ def carry_out_on_cluster(tasks, threads, address, report):
 
     def one(number, task):
         return number, perform(task, threads, Processes())
+
+    for room in ("cardkge_tools.workers", "cardkge_tools.files"):  # sent whole: the workers need not find them
+        cloudpickle.register_pickle_by_value(sys.modules[room])
 
     try:
         client = Client(address, timeout=10)

@@ -1,24 +1,15 @@
-"""TODO"""
+"""What `draw_objects` and `draw_subjects` of cardkge.py draw, for all relations of a step at once."""
 
 import numpy as np
 
 import kernels
-from cardkge import CardkgeError, SAMPLINGS
-from cardkge_tools.terminal import table
+from cardkge import SAMPLINGS, CardkgeError, inclusion_probabilities, object_probabilities
 
 
 class ObjectSampler:
-    """Draws the objects over which X_hr is summed (paper, Lower Bound Estimation and Sum Estimation).
+    """Draws what `draw_objects` draws, with the same random numbers: the objects over which X_hr is summed.
 
-    kind         objects                                                weight            X estimate
-    exact        all N                                                  1                 the sum itself
-    uniform      omega distinct, uniform                                1                 a lower bound, not rescaled
-    importance   omega draws with repetition from q_r                   1 / (omega q)     unbiased
-    bernoulli    each t independently with probability b_t, sum omega   1 / b_t           unbiased
-
-    q_r(t) = (1 + count of t as a tail of r in train) / (N + triples of r). b_t is omega / N (inclusion="uniform") or
-    min(1, c q_r(t)) with c such that they add up to omega ("frequency"). The work of a draw grows with the sample, not
-    with N, and the memory with the triples, not with R x N.
+    The work of a draw grows with the sample, not with N, and the memory with the triples, not with R x N.
     """
 
     def __init__(self, kind, triples, n_entities, n_relations, objects=100, inclusion="frequency"):
@@ -28,7 +19,7 @@ class ObjectSampler:
             raise CardkgeError(f"inclusion must be frequency or uniform, found {inclusion}")
         if objects < 1:
             raise CardkgeError(f"objects must be at least 1, found {objects}")
-        self.kind, self.inclusion, self.n_entities = kind, inclusion, n_entities
+        self.kind, self.inclusion, self.n_entities, self.triples = kind, inclusion, n_entities, triples
         self.omega = objects if kind == "importance" else min(objects, n_entities)
         # the distinct (relation, tail) pairs of train as relation * N + tail, sorted, and how often each stands there
         keys = triples[:, 1].astype(np.int64) * n_entities + triples[:, 2]
@@ -45,28 +36,9 @@ class ObjectSampler:
         return self.pairs[part] - relation * self.n_entities, self.counts[part]
 
     def probabilities(self, relation):
-        """(N,) float64: q_r(t) for importance; for the others the probability that t is in a sample."""
-        if self.kind == "exact":
-            return np.ones(self.n_entities)
-        if self.kind == "uniform" or (self.kind == "bernoulli" and self.inclusion == "uniform"):
-            return np.full(self.n_entities, self.omega / self.n_entities)
-        frequency = np.ones(self.n_entities)
-        tails, counts = self._tails(relation)
-        frequency[tails] += counts
-        if self.kind == "importance":
-            return frequency / frequency.sum()
-        return self._capped(frequency, np.ones(self.n_entities))
-
-    def _capped(self, frequency, sizes):
-        """b = min(1, c frequency) of classes of `sizes` entities each, with c such that sum sizes * b = omega."""
-        capped = np.zeros(len(frequency), bool)
-        while True:  # a round that caps no further class is the last
-            total = (sizes * frequency)[~capped].sum()
-            c = (self.omega - sizes[capped].sum()) / total if total else 0.0
-            more = ~capped & (c * frequency > 1)
-            if not more.any():
-                return np.where(capped, 1.0, c * frequency)
-            capped |= more
+        """(N,) float64: `object_probabilities` of this sampler."""
+        sizes = self.n_entities, self.omega
+        return object_probabilities(self.kind, self.triples, relation, *sizes, self.inclusion)
 
     def draw(self, rng, relations):
         """One sample for each relation: (objects (B, width) int32, weights (B, width) float64). A sample smaller than
@@ -112,7 +84,7 @@ class ObjectSampler:
                     tails, counts = tails[:0], counts[:0]
                 values, sizes = np.unique(counts, return_counts=True)
                 sizes = np.concatenate(([self.n_entities - len(tails)], sizes))
-                b = self._capped(np.concatenate(([1.0], 1.0 + values)), sizes)
+                b = inclusion_probabilities(np.concatenate(([1.0], 1.0 + values)), self.omega, sizes)
                 start = sum(map(len, members)) + np.cumsum(sizes) - sizes - sizes[0]
                 start[0] = -1
                 columns.append((b, sizes, np.full(len(b), row), start))

@@ -1,4 +1,4 @@
-"""TODO"""
+"""Ranks, metrics, completions and exact sums X_hr, by blocks of queries: `filtered_ranks` of cardkge.py, fast."""
 
 import contextlib
 import threading
@@ -6,8 +6,9 @@ import threading
 import numpy as np
 
 import kernels
-from cardkge import CardkgeError, TIES, checked_triples, is_bounded, metrics_by_side, probability
+from cardkge import TIES, CardkgeError, checked_triples, is_bounded, metrics_by_side, probability
 from cardkge_tools.engine.draws import sorted_distinct
+from cardkge_tools.engine.tables import kind_of, output_of
 from cardkge_tools.engine.threads import Threads
 
 
@@ -31,7 +32,7 @@ def scored_blocks(model, open_side, ids, relations, threads, consume, batch_size
     """
     n, entity, relation = model.n_entities, model.params["entity"], model.params["relation"]
     block = batch_size or max(1, min(64, 2**24 // n))
-    mlp = model.kind == kernels.ERMLP
+    mlp = kind_of(model) == kernels.ERMLP
     candidates = entity
     if mlp:
         h, _, t = model.encode(entity, relation[:1], entity)
@@ -47,7 +48,7 @@ def scored_blocks(model, open_side, ids, relations, threads, consume, batch_size
         h, r, t = model.encode(given, relation[relations[first:last]], given)
         queries = model.query_tails(h, r) if open_side else model.query_heads(r, t)
         if mlp:
-            kernels.hidden_scores(queries, candidates, model.output, scores)
+            kernels.hidden_scores(queries, candidates, output_of(model), scores)
         else:
             np.matmul(queries, candidates, out=scores)
         consume(first, last, scores)
@@ -58,13 +59,43 @@ def scored_blocks(model, open_side, ids, relations, threads, consume, batch_size
     threads.run(score, len(ids), size=block)
 
 
+def score_tables(model):
+    """What `kernels.triple_score` scores: (rows, relation rows, output), and where the rows of tails begin. ER-MLP's
+    are hidden rows, of heads and then of tails, each of equal rows with equal bits."""
+    entity, relation = model.params["entity"], model.params["relation"]
+    if kind_of(model) != kernels.ERMLP:
+        return (entity, relation, output_of(model)), 0
+    w_h, w_t, w_r = np.split(model.params["hidden"], 3)
+    rows = np.empty((2 * model.n_entities, model.hidden), model.dtype)
+    kernels.product_of_rows(entity, w_h, rows[: model.n_entities])
+    kernels.product_of_rows(entity, w_t, rows[model.n_entities :])
+    return (rows, relation @ w_r, output_of(model)), model.n_entities
+
+
+def exact_scores(model, relation, head=None, tail=None):
+    """(N,) scores of every entity as the tail of (head, relation, ?) or the head of (?, relation, tail), by the kernel
+    that settles ties in `rank_triples`: what ranks alike has the same score here, on every BLAS library."""
+    side = 1 if tail is None else 0
+    triple = np.array([[0 if head is None else head, relation, 0 if tail is None else tail]], np.int32)
+    triple = checked_triples(triple, model.n_entities, model.n_relations)
+    tables, tail_offset = score_tables(model)
+    scores, none = np.empty(model.n_entities, model.dtype), np.zeros(1, np.int64)
+    kernels.count_better(
+        np.zeros((1, model.n_entities), model.dtype), np.array([np.inf]), side, triple, kind_of(model), tables,
+        tail_offset, none, none, np.zeros(0, np.int32), np.empty((1, 4), np.int64), scores,
+    )  # fmt: skip
+    return scores
+
+
 def rounding_bounds(model, tables, triples, side):
     """For each triple with its head (side 0) or tail (1) open, how far two computations of one score may be apart: each
     is within (w + 4) u sum |terms| of the true sum, in any order of summation (Higham 2002, Section 3.1; u = eps / 2),
     and sum |terms| <= || |given row| |r| || times the longest row."""
     rows, relation_rows, output = tables
     eps = float(np.finfo(model.dtype).eps)
-    if model.kind == kernels.ERMLP:  # terms below |w_i|, of a tanh within 4e-7 (float32) whose argument is rounded too
+    if (
+        kind_of(model) == kernels.ERMLP
+    ):  # terms below |w_i|, of a tanh within 4e-7 (float32) whose argument is rounded too
         argument = 2 * float(np.abs(rows).max(initial=0)) + float(np.abs(relation_rows).max())
         error = (len(output) + 8) * max(eps, 4e-7 if model.dtype == np.float32 else 0) + 4 * eps * argument
         return np.full(len(triples), 2 * error * np.abs(output).sum(dtype=np.float64))
@@ -72,7 +103,9 @@ def rounding_bounds(model, tables, triples, side):
     norms = np.empty(len(triples))
     for i in range(0, len(triples), 1024):
         given, r = rows[triples[i : i + 1024, 2 - 2 * side]], relation_rows[triples[i : i + 1024, 1]]
-        if model.kind == kernels.COMPLEX:  # of moduli; the four terms of x y times the two of z: <= sqrt(2) |x| |y| |z|
+        if (
+            kind_of(model) == kernels.COMPLEX
+        ):  # of moduli; the four terms of x y times the two of z: <= sqrt(2) |x| |y| |z|
             given, r = (2**0.25 * np.hypot(*np.split(x, 2, -1)) for x in (given, r))
         norms[i : i + 1024] = np.linalg.norm(given.astype(np.float64) * r, axis=1)
     return (rows.shape[1] + 8) * eps * longest * norms
@@ -99,14 +132,7 @@ def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, 
     sizes = model.n_entities, model.n_relations
     triples = checked_triples(triples, *sizes)
     known_triples = triples[:0] if known is None else checked_triples(known, *sizes)
-    tables, tail_offset = (model.params["entity"], model.params["relation"], model.output), 0
-    if model.kind == kernels.ERMLP:
-        tail_offset = model.n_entities  # hidden rows of heads, then those of tails, each of equal rows with equal bits
-        w_h, w_t, w_r = np.split(model.params["hidden"], 3)
-        rows = np.empty((2 * model.n_entities, model.hidden), model.dtype)
-        kernels.product_of_rows(tables[0], w_h, rows[:tail_offset])
-        kernels.product_of_rows(tables[0], w_t, rows[tail_offset:])
-        tables = rows, tables[1] @ w_r, model.output
+    tables, tail_offset = score_tables(model)
     counts = np.empty((2, len(triples), 4), np.int64)
     with contextlib.nullcontext(threads) if isinstance(threads, Threads) else Threads(threads) as threads:
         for side in range(2):  # 0: the head is open
@@ -119,8 +145,9 @@ def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, 
             def count(first, last, scores):
                 part = slice(first, last)
                 kernels.count_better(
-                    scores, tolerances[part], side, triples[part], model.kind, tables, tail_offset,
+                    scores, tolerances[part], side, triples[part], kind_of(model), tables, tail_offset,
                     answers[0][part], answers[1][part], answers[2], counts[side, part],
+                    np.empty(sizes[0], model.dtype),
                 )  # fmt: skip
 
             # BLAS packs the table for each block; two of them for each thread, for these are not equally fast
@@ -173,7 +200,7 @@ def completions(model, relation, head=None, tail=None):
     either a head or a tail."""
     if (head is None) == (tail is None):
         raise CardkgeError("a completion needs a head or a tail, and not both")
-    scores = (model.score_tails([head], [relation]) if tail is None else model.score_heads([relation], [tail]))[0]
+    scores = exact_scores(model, relation, head, tail)
     order = np.argsort(-scores, kind="stable")
     return order.tolist(), probability(scores[order]).tolist(), scores[order].tolist()
 

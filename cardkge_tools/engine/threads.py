@@ -1,10 +1,9 @@
-"""TODO"""
+"""Ranges of work on several threads, with the same bits for any number of them."""
 
 import collections
 import functools
 import os
 from concurrent.futures import ThreadPoolExecutor
-
 
 from cardkge import CardkgeError
 

@@ -1,17 +1,18 @@
-"""TODO"""
+"""Training: the objective and the optimisers of cardkge.py a step at a time, and `algorithm_1` around them, fast."""
 
 import functools
 import math
 import time
+from dataclasses import dataclass
 
 import numpy as np
 
 import kernels
-from cardkge import CardkgeError, checked_triples, corruptions, is_bounded, metrics, triple_keys
+from cardkge import CardkgeError, batch_limits, checked_triples, corruptions, is_bounded, metrics, triple_keys
 from cardkge_tools.engine.draws import ObjectSampler, SubjectSampler
 from cardkge_tools.engine.ranking import rank_triples
+from cardkge_tools.engine.tables import kind_of, output_of
 from cardkge_tools.engine.threads import Threads
-from cardkge_tools.terminal import table
 
 
 class NonFinite(CardkgeError):
@@ -42,6 +43,41 @@ def matmul_sum(threads, a, b):
 
 
 NO_SAMPLE = np.empty(0, int), *[np.empty((0, 0), np.int32)] * 4  # a `Trainer.draw` of no relation
+
+
+@dataclass
+class Rows:
+    """The rows that a step scores. In ends, subjects and objects, of the shapes that were drawn, stand places in the
+    tables (rows, relation rows, w); in slots those of every occurrence, flat, among the `count` distinct ones."""
+
+    entities: np.ndarray  # ids of the distinct entities
+    uses: np.ndarray  # how often each stands in the batch
+    slots: np.ndarray
+    count: int
+    tables: tuple = ()
+    ends: np.ndarray | None = None
+    subjects: np.ndarray | None = None
+    objects: np.ndarray | None = None
+    embeddings: np.ndarray | None = None  # ER-MLP's, of the entities; heads and tails are parts of it
+    heads: np.ndarray | None = None
+    tails: np.ndarray | None = None
+
+
+class Penalty:
+    """The regulariser's sums in a step: of G_hr for each relation (B,), and lambda times its gradients: d_h (B, mu, w)
+    and d_t (B, omega, w) of the subjects' and objects' rows, together in `values`, d_r (B, 1, w) of the relations', d_w
+    (B, k') of w."""
+
+    def __init__(self, values, rows, size, dtype):
+        width, cut = values.shape[1], rows.subjects.size
+        self.values, self.of_relations = values, np.zeros(size)
+        self.d_h = values[:cut].reshape(*rows.subjects.shape, width)
+        self.d_t = values[cut:].reshape(*rows.objects.shape, width)
+        self.d_r, self.d_w = np.zeros((size, 1, width), dtype), np.zeros((size, len(rows.tables[2])), dtype)
+
+    def total(self):
+        """The sum of G; NaN where one is not finite."""
+        return math.fsum(self.of_relations) if np.isfinite(self.of_relations).all() else math.nan
 
 
 class Trainer:
@@ -87,71 +123,91 @@ class Trainer:
         `objective` does. Raises NonFinite, before any parameter is changed, if one of these, or a parameter after the
         step, is not finite.
         """
-        model, settings, threads, params = self.model, self.settings, self.threads, self.model.params
-        mlp = model.kind == kernels.ERMLP
+        settings = self.settings
+        sample = sample or NO_SAMPLE
+        rows = self.number_rows(ends, sample)
+        penalty, tasks = self.begin_penalty(sample, rows)
+        batch = rows.ends, relations, relation_units(relations)
+        loss, coefficients, d_relation, d_output = self.losses(batch, rows.tables, beside=tasks)
+        d_relation[sample[0]] += penalty.d_r[:, 0]
+        d_output += penalty.d_w.sum(0)
+        d_rows = self.add_up(batch, rows, coefficients, penalty.values)
+        sums = {"loss": loss, "l2": 0.0, "penalty": penalty.total()}
+        l2 = {"entity": settings.l2 * rows.uses}
+        l2["relation"] = settings.l2 * (ends.shape[1] * np.bincount(relations, minlength=self.model.n_relations))
+        if settings.l2:
+            sums["l2"] = self.l2_penalty(rows.entities, l2)
+        sums["objective"] = sums["loss"] + sums["l2"] + settings.penalty_weight * sums["penalty"]
+        if not math.isfinite(sums["objective"]):
+            raise NonFinite(f"the objective is {sums['objective']}")
+        gradients = {"entity": d_rows, "relation": d_relation}
+        if rows.embeddings is not None:
+            gradients = self.d_hidden_tables(rows, d_rows, d_relation, d_output)
+        self.update(gradients, rows.entities, l2, settings.learning_rate if learning_rate is None else learning_rate)
+        return sums
 
-        # 1. the distinct entities, and the rows to score
-        bounded, subjects, _, objects, _ = sample = sample or NO_SAMPLE
+    def number_rows(self, ends, sample):
+        """Pass 1: the distinct entities of a step, and the rows to score."""
+        model, mlp = self.model, kind_of(self.model) == kernels.ERMLP
+        _, subjects, _, objects, _ = sample
         ids = np.concatenate((ends.ravel(), subjects.ravel(), objects.ravel()))
         slots = self.buffer("slots", len(ids), dtype=np.int32)
         entities = self.buffer("entities", min(len(ids), model.n_entities), dtype=np.int32)
         uses = self.buffer("uses", len(entities), dtype=np.int32)
         count, a, b = kernels.number_entities(ids, ends.size, subjects.size, mlp, self.slot_of, entities, uses, slots)
-        entities, uses, n_rows = entities[:count], uses[:count], count
-        tables = params["entity"], params["relation"], model.output
+        rows = Rows(entities[:count], uses[:count], slots, count)
+        rows.tables = model.params["entity"], model.params["relation"], output_of(model)
         if mlp:  # hidden rows: those of heads, of slots [0, b), then those of tails, of slots [a, count)
-            embeddings = np.take(params["entity"], entities, 0, self.buffer("embeddings", count, model.dim), "clip")
-            tables, n_rows = self.hidden_tables(embeddings[:b], embeddings[a:]), b + count - a
+            rows.embeddings = self.buffer("embeddings", count, model.dim)
+            np.take(model.params["entity"], rows.entities, 0, rows.embeddings, "clip")
+            rows.heads, rows.tails = rows.embeddings[:b], rows.embeddings[a:]
+            rows.tables, rows.count = self.hidden_tables(rows.heads, rows.tails), b + count - a
             slots[1 : ends.size : 2] += b - a
             slots[ends.size + subjects.size :] += b - a
             ids = slots
         batch, subjects, objects = np.split(ids, [ends.size, ends.size + subjects.size])
-        ends, width = batch.reshape(ends.shape), tables[0].shape[1]
+        rows.ends = batch.reshape(ends.shape)
+        rows.subjects, rows.objects = subjects.reshape(sample[1].shape), objects.reshape(sample[3].shape)
+        return rows
 
-        # 2. scores, losses, coefficients, relation gradients; beside them the penalty and its gradients
-        segments, units = relation_units(relations)
-        tasks, penalties, values, d_r, d_w = self.penalty_parts(sample, tables, subjects, objects)
-        coefficients = self.buffer("coefficients", *ends.shape[:2])
-        losses = np.empty(len(units) - 1)
-        of_units = self.buffer("of_units", len(losses), width)
-        d_outputs = np.empty((len(losses), len(tables[2])), model.dtype)
+    def losses(self, batch, tables, beside):
+        """Pass 2: the loss, d loss / d score of every example (n, 1 + m), the gradients of relation rows and of w; the
+        tasks `beside` are done meanwhile."""
+        (ends, relations, (segments, units)), model, settings = batch, self.model, self.settings
+        size, width = len(units) - 1, tables[0].shape[1]
+        coefficients, losses = self.buffer("coefficients", *ends.shape[:2]), np.empty(size)
+        of_units = self.buffer("of_units", size, width)
+        d_outputs = np.empty((size, len(tables[2])), model.dtype)
         loss = kernels.LOGISTIC if settings.loss == "logistic" else kernels.HINGE
-        threads.run(
-            kernels.loss_units, len(losses), model.kind, loss, settings.margin, ends, relations, units, tables,
-            coefficients, losses, of_units, d_outputs, size=-(-len(losses) // min(16, 1 + len(relations) // UNIT)),
-            beside=tasks,
+        self.threads.run(
+            kernels.loss_units, size, (kind_of(model), loss, settings.margin), (ends, relations, units), tables,
+            (coefficients, losses, of_units, d_outputs), size=-(-size // min(16, 1 + len(relations) // UNIT)),
+            beside=beside,
         )  # fmt: skip
-        d_relation, d_output = np.zeros((model.n_relations, width), model.dtype), d_outputs.sum(0)
+        d_relation = np.zeros((model.n_relations, width), model.dtype)
         d_relation[relations[segments]] = np.add.reduceat(of_units, np.searchsorted(units, segments))
-        d_relation[bounded] += d_r
-        d_output += d_w.sum(0)
-        penalty = math.fsum(penalties) if np.isfinite(penalties).all() else math.nan
-        sums = {"loss": float(losses.sum()), "l2": 0.0, "penalty": penalty}
+        return float(losses.sum()), coefficients, d_relation, d_outputs.sum(0)
 
-        # 3. entity gradients
-        starts = self.buffer("starts", n_rows + 1, dtype=np.int32)
+    def add_up(self, batch, rows, coefficients, values):
+        """Pass 3: the gradient of each row, (rows.count, width): over its occurrences in the batch, and in the
+        regulariser's sample, whose part is in `values`."""
+        (ends, relations, _), slots = batch, rows.slots
+        starts = self.buffer("starts", rows.count + 1, dtype=np.int32)
         occurrences = self.buffer("occurrences", len(slots), dtype=np.int32)
-        kernels.list_occurrences(slots, n_rows, starts, occurrences)
-        d_rows = self.buffer("d_rows", n_rows, width)
-        threads.run(
-            kernels.entity_gradients, n_rows, model.kind, ends, relations, starts, occurrences, tables,
-            coefficients, values, d_rows, size=max(256, -(-n_rows // 32)),
+        kernels.list_occurrences(slots, rows.count, starts, occurrences)
+        d_rows = self.buffer("d_rows", rows.count, rows.tables[0].shape[1])
+        self.threads.run(
+            kernels.entity_gradients, rows.count, kind_of(self.model), (ends, relations), (starts, occurrences),
+            rows.tables, (coefficients, values), d_rows, size=max(256, -(-rows.count // 32)),
         )  # fmt: skip
+        return d_rows
 
-        # 4. L2, and the update
-        uses_of_relations = ends.shape[1] * np.bincount(relations, minlength=model.n_relations)
-        l2 = {"entity": settings.l2 * uses, "relation": settings.l2 * uses_of_relations}
-        if settings.l2:
-            for name, rows in (("entity", params["entity"][entities]), ("relation", params["relation"])):
-                sums["l2"] += float(l2[name] @ np.einsum("ij,ij->i", rows, rows, dtype=np.float64)) / 2
-        sums["objective"] = sums["loss"] + sums["l2"] + settings.penalty_weight * sums["penalty"]
-        if not math.isfinite(sums["objective"]):
-            raise NonFinite(f"the objective is {sums['objective']}")
-        gradients = {"entity": d_rows, "relation": d_relation}
-        if mlp:
-            gradients = self.d_hidden_tables(embeddings, a, b, d_rows, d_relation, d_output)
-        self.update(gradients, entities, l2, settings.learning_rate if learning_rate is None else learning_rate)
-        return sums
+    def l2_penalty(self, entities, weights):
+        """Half the sum of weight * ||row||^2 over the rows of entities and of all relations."""
+        params, total = self.model.params, 0.0
+        for name, rows in (("entity", params["entity"][entities]), ("relation", params["relation"])):
+            total += float(weights[name] @ np.einsum("ij,ij->i", rows, rows, dtype=np.float64)) / 2
+        return total
 
     def hidden_tables(self, heads, tails):
         """ER-MLP's `encode`: hidden rows of heads and tails, one table, hidden rows of all relations, and w. All have
@@ -169,20 +225,20 @@ class Trainer:
         matmul_rows(self.threads, tails, w_t, rows[len(heads) :])
         return rows, model.params["relation"] @ w_r, output
 
-    def d_hidden_tables(self, embeddings, a, b, d_rows, d_relation, d_output):
-        """ER-MLP's `d_encode`: all gradients, from those of the tables; heads are slots [0, b), tails slots [a,
-        ...)."""
+    def d_hidden_tables(self, rows, d_rows, d_relation, d_output):
+        """ER-MLP's `d_encode`: all gradients, from those of the tables."""
         model, (w_h, w_t, w_r) = self.model, self.layers
-        d_heads, d_tails = d_rows[:b], d_rows[b:]
-        d_entity = self.buffer("d_entity", len(embeddings), model.dim)
-        from_tails = self.buffer("from_tails", len(d_tails), model.dim)
-        matmul_rows(self.threads, d_heads, w_h.T, d_entity[:b])
+        n_heads, n_tails = len(rows.heads), len(rows.tails)
+        d_heads, d_tails = d_rows[:n_heads], d_rows[n_heads:]
+        d_entity = self.buffer("d_entity", len(rows.embeddings), model.dim)
+        from_tails = self.buffer("from_tails", n_tails, model.dim)
+        matmul_rows(self.threads, d_heads, w_h.T, d_entity[:n_heads])
         matmul_rows(self.threads, d_tails, w_t.T, from_tails)
-        d_entity[b:] = 0
-        d_entity[a:] += from_tails
+        d_entity[n_heads:] = 0
+        d_entity[len(d_entity) - n_tails :] += from_tails
         d_hidden = (
-            matmul_sum(self.threads, embeddings[:b], d_heads),
-            matmul_sum(self.threads, embeddings[a:], d_tails),
+            matmul_sum(self.threads, rows.heads, d_heads),
+            matmul_sum(self.threads, rows.tails, d_tails),
             model.params["relation"].T @ d_relation,
         )
         return {
@@ -221,65 +277,52 @@ class Trainer:
                 accumulator[ids] = squares
             table[ids] = rows
 
-    def penalty_parts(self, sample, tables, subjects, objects):
-        """The regulariser's part of a step; subjects and objects of the sample as rows of `tables` (flat). The weights
-        that are not 0 stand first in each row of the sample's weights.
-
-        Returns (tasks, sum of G_hr for each relation (B,), and lambda times its gradients: of the subjects' and then
-        the objects' rows, of the relations' rows (B, w), of w (B, k')); the arrays are filled by the tasks.
-        """
-        relations, shape, counts, _, weights = sample[0], sample[1].shape, *sample[2:]
-        subjects, objects = subjects.reshape(shape), objects.reshape(weights.shape)
-        width, dtype, size = tables[0].shape[1], self.model.dtype, len(relations)
-        values = self.buffer("values", subjects.size + objects.size, width)
-        d_h = values[: subjects.size].reshape(*subjects.shape, width)
-        d_t = values[subjects.size :].reshape(*objects.shape, width)
-        penalties, d_r, d_w = np.zeros(size), np.zeros((size, 1, width), dtype), np.zeros((size, len(tables[2])), dtype)
-        some = max(1, 2**14 // max(1, shape[1] * weights.shape[1]))  # of small blocks several relations at once
-        tasks = [
-            functools.partial(
-                self.penalty_of_relations, slice(i, i + some), relations, subjects, counts, objects, weights, tables,
-                penalties, d_h, d_r, d_t, d_w,
-            )
-            for i in range(0, size, some)
-        ]  # fmt: skip
-        return tasks, penalties, values, d_r[:, 0], d_w
+    def begin_penalty(self, sample, rows):
+        """The regulariser's part of a step: (a `Penalty` of zeros, the tasks that fill it). The weights that are not 0
+        stand first in each row of the sample's weights."""
+        relations, subjects, _, _, weights = sample
+        values = self.buffer("values", rows.subjects.size + rows.objects.size, rows.tables[0].shape[1])
+        penalty = Penalty(values, rows, len(relations), self.model.dtype)
+        some = max(
+            1, 2**14 // max(1, subjects.shape[1] * weights.shape[1])
+        )  # of small blocks several relations at once
+        parts = [slice(i, i + some) for i in range(0, len(relations), some)]
+        return penalty, [functools.partial(self.penalty_of_relations, part, sample, rows, penalty) for part in parts]
 
     @np.errstate(over="ignore", invalid="ignore")
-    def penalty_of_relations(
-        self, part, relations, subjects, counts, objects, weights, tables, penalties, d_h, d_r, d_t, d_w
-    ):
+    def penalty_of_relations(self, part, sample, rows, penalty):
         """sum of G_hr, and lambda times its gradients, of a part of the relations: `cardinality_penalty` on rows.
 
-        In each row of `weights` those that are not 0 stand first, so that the columns after the last of them are left
+        In each row of the weights those that are not 0 stand first, so that the columns after the last of them are left
         out for all of the part."""
-        rows, relation_rows, output = tables
-        model, mlp = self.model, self.model.kind == kernels.ERMLP
-        m = max(1, np.count_nonzero(weights[part].any(0)))  # a smaller sample is filled up with weights of 0
-        d_t[part, m:] = 0
-        d_t = d_t[part, :m]
-        h, r, t = take(rows, subjects[part]), relation_rows[relations[part], None], take(rows, objects[part, :m])
+        model, mlp, (table, relation_rows, output) = self.model, kind_of(self.model) == kernels.ERMLP, rows.tables
+        relations, _, counts, _, weights = (each[part] for each in sample)
+        m = max(1, np.count_nonzero(weights.any(0)))  # a smaller sample is filled up with weights of 0
+        d_h, d_r, d_w = penalty.d_h[part], penalty.d_r[part], penalty.d_w[part]
+        penalty.d_t[part, m:] = 0
+        d_t = penalty.d_t[part, :m]
+        h, r = take(table, rows.subjects[part]), relation_rows[relations, None]
+        t = take(table, rows.objects[part, :m])
         # of objects by subjects: BLAS finds this product faster than its transpose
         if mlp:
-            scores = np.empty((len(h), m, h.shape[1]), rows.dtype)
+            scores = np.empty((len(h), m, h.shape[1]), table.dtype)
             for i in range(len(h)):
                 kernels.hidden_scores(h[i] + r[i], np.ascontiguousarray(t[i].T), output, scores[i].T)
         else:
             scores = model.match(t, model.query_tails(h, r))
         sums, scale = np.empty(h.shape[1]), model.dtype.type(self.settings.penalty_weight)
-        for i, (x, w, n, relation) in enumerate(zip(scores, weights[part, :m], counts[part], relations[part])):
-            penalties[part.start + i] = kernels.bounded_sums(x, w, n, *self.bounds[relation], scale, sums)
-        upstream = np.swapaxes(scores, 1, 2)
-        if mlp or not penalties[part].any():
-            d_h[part] = d_t[:] = 0
-        if not penalties[part].any():
-            return
-        if mlp:
-            for u, one_h, one_r, one_t, *out in zip(upstream, h, r, t, d_h[part], d_t, d_w[part]):
+        for i, (x, w, n, relation) in enumerate(zip(scores, weights[:, :m], counts, relations)):
+            bounds = self.bounds[relation]
+            penalty.of_relations[part.start + i] = kernels.bounded_sums(x, w, n, *bounds, scale, sums)
+        upstream, violated = np.swapaxes(scores, 1, 2), penalty.of_relations[part].any()
+        if mlp or not violated:
+            d_h[...] = d_t[...] = 0
+        if violated and mlp:
+            for u, one_h, one_r, one_t, *out in zip(upstream, h, r, t, d_h, d_t, d_w):
                 kernels.hidden_gradients(u, one_h + one_r, one_t, output, *out)
-            d_r[part] = d_h[part].sum(1, keepdims=True)
-        else:
-            d_h[part], d_r[part], _ = model.d_pairs(h, r, t, upstream, None, d_t)
+            d_r[...] = d_h.sum(1, keepdims=True)
+        elif violated:
+            d_h[...], d_r[...], _ = model.d_pairs(h, r, t, upstream, None, d_t)
 
 
 def take(table, ids):
@@ -287,6 +330,40 @@ def take(table, ids):
     out = np.empty((*ids.shape, table.shape[1]), table.dtype)
     kernels.take_rows(table, ids.ravel(), out.reshape(-1, table.shape[1]))
     return out
+
+
+class Batches:
+    """Batches and the regulariser's samples, drawn from generators seeded by (seed, epoch, step), each beside the step
+    before it."""
+
+    def __init__(self, trainer, triples):
+        self.trainer, self.triples, self.settings = trainer, triples, trainer.settings
+        self.sizes = trainer.model.n_entities, trainer.model.n_relations
+        self.limits = batch_limits(len(triples), self.settings)
+        self.steps = len(self.limits) - 1
+        self.known = np.sort(triple_keys(*triples.T, *self.sizes)) if self.settings.filter_negatives else None
+        self.orders, self.following = {}, None
+
+    def draw(self, epoch, step):
+        """A step's ends and relations, sorted by relation, and the regulariser's sample."""
+        if epoch not in self.orders:
+            self.orders.clear()
+            self.orders[epoch] = np.arange(len(self.triples), dtype=np.int32)
+            np.random.default_rng([self.settings.seed, 1, epoch]).shuffle(self.orders[epoch])
+        rng = np.random.default_rng([self.settings.seed, 2, epoch, step])
+        batch = self.triples[self.orders[epoch][self.limits[step] : self.limits[step + 1]]]
+        relations = batch[:, 1].astype(np.uint16) if self.sizes[1] < 2**16 else batch[:, 1]  # a radix sort
+        batch = batch[np.argsort(relations, kind="stable")]
+        ends = corruptions(rng, batch, self.settings.negatives, self.sizes[0], self.known, self.sizes[1])
+        return ends, np.ascontiguousarray(batch[:, 1]), self.trainer.draw(rng) if self.trainer.regularised else None
+
+    def take(self, epoch, step):
+        """The batch of this step; the next one is begun beside it."""
+        threads = self.trainer.threads
+        batch = (self.following or threads.start(self.draw, epoch, step))()
+        after = (epoch, step + 1) if step + 1 < self.steps else (epoch + 1, 0)
+        self.following = threads.start(self.draw, *after) if after[0] < self.settings.epochs else None
+        return batch
 
 
 def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
@@ -301,79 +378,75 @@ def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
     the best hits@10 (then MRR) are kept; `patience` validations without a better one end the training. Raises
     NonFinite, which names epoch and step; run then counts the steps before that one.
     """
-    settings, triples = run.settings, dataset.train
+    settings = run.settings
     settings.check()
+    check_sizes(run, dataset)
+    with Threads(threads) as threads:
+        trainer = Trainer(run.model, run.accumulators, settings, run.bounds, dataset.train, threads)
+        batches = Batches(trainer, dataset.train)
+        while run.epoch < settings.epochs:
+            if out_of_patience(run):
+                return "patience"
+            began = time.perf_counter()
+            rate = settings.learning_rate / (1 + settings.decay * run.epoch)  # decay is 0 for AdaGrad
+            while run.step < batches.steps:
+                take_step(run, trainer, batches.take(run.epoch, run.step), rate)
+                if on_step:
+                    on_step(run, run.step, batches.steps)
+                if run.step < batches.steps and stop and stop():
+                    run.partial["seconds"] = run.partial.get("seconds", 0.0) + time.perf_counter() - began
+                    return "stopped"
+            seconds = run.partial.get("seconds", 0.0) + time.perf_counter() - began
+            sums = {name: value / batches.steps for name, value in run.partial.items() if name != "seconds"}
+            record = {"epoch": run.epoch + 1} | sums | {"seconds": seconds}
+            found, best = validate(run, dataset, threads)
+            run.epoch, run.step, run.partial, run.best = run.epoch + 1, 0, {}, best
+            run.history.append(record | found)
+            if on_epoch:
+                on_epoch(run, record | found)
+            if run.epoch < settings.epochs and stop and stop():
+                return "stopped"
+    return "patience" if out_of_patience(run) and run.epoch < settings.epochs else "finished"
+
+
+def check_sizes(run, dataset):
+    """CardkgeError unless the data has the run's numbers of entities and relations, and ids within them."""
     sizes = dataset.n_entities, dataset.n_relations
     if sizes != (run.model.n_entities, run.model.n_relations):
         raise CardkgeError(
             f"the data has {sizes[0]} entities and {sizes[1]} relations, the run {run.model.n_entities} and"
             f" {run.model.n_relations}: train on the data that the run was made for"
         )
-    checked_triples(triples, *sizes)
-    n = len(triples)
-    steps = -(-n // settings.batch_size) if settings.batch_size else min(settings.batches, n)
-    cuts = [n * i // steps for i in range(steps + 1)]
-    if settings.batch_size:
-        cuts = [min(settings.batch_size * i, n) for i in range(steps + 1)]
-    known = np.sort(triple_keys(*triples.T, *sizes)) if settings.filter_negatives else None
-    with Threads(threads) as threads:
-        trainer = Trainer(run.model, run.accumulators, settings, run.bounds, triples, threads)
-        orders, drawn = {}, None
+    checked_triples(dataset.train, *sizes)
 
-        def draw(epoch, step):
-            """A step's ends and relations, sorted by relation, and the regulariser's sample."""
-            if epoch not in orders:
-                orders.clear()
-                orders[epoch] = np.arange(n, dtype=np.int32)
-                np.random.default_rng([settings.seed, 1, epoch]).shuffle(orders[epoch])
-            rng = np.random.default_rng([settings.seed, 2, epoch, step])
-            batch = triples[orders[epoch][cuts[step] : cuts[step + 1]]]
-            relations = batch[:, 1].astype(np.uint16) if sizes[1] < 2**16 else batch[:, 1]  # a radix sort
-            batch = batch[np.argsort(relations, kind="stable")]
-            ends = corruptions(rng, batch, settings.negatives, sizes[0], known, sizes[1])
-            return ends, np.ascontiguousarray(batch[:, 1]), trainer.draw(rng) if trainer.regularised else None
 
-        while run.epoch < settings.epochs:
-            if out_of_patience(run):
-                return "patience"
-            epoch, began = run.epoch, time.perf_counter()
-            rate = settings.learning_rate / (1 + settings.decay * epoch)  # decay is 0 for AdaGrad
-            while run.step < steps:
-                batch = (drawn or threads.start(draw, epoch, run.step))()
-                after = (epoch, run.step + 1) if run.step + 1 < steps else (epoch + 1, 0)
-                drawn = threads.start(draw, *after) if after[0] < settings.epochs else None  # beside this step
-                try:
-                    sums = trainer.step(*batch, rate)
-                except NonFinite as error:
-                    hint = " or --project unit" if settings.project == "none" else ""
-                    raise NonFinite(
-                        f"{error} at epoch {epoch + 1}, step {run.step + 1}; use a smaller learning rate (it is"
-                        f" {settings.learning_rate:g}), l2 or lambda{hint}"
-                    ) from None
-                for name, value in sums.items():
-                    run.partial[name] = run.partial.get(name, 0.0) + value
-                run.step += 1
-                if on_step:
-                    on_step(run, run.step, steps)
-                if run.step < steps and stop and stop():
-                    run.partial["seconds"] = run.partial.get("seconds", 0.0) + time.perf_counter() - began
-                    return "stopped"
-            seconds = run.partial.get("seconds", 0.0) + time.perf_counter() - began
-            sums = {name: value / steps for name, value in run.partial.items() if name != "seconds"}
-            record, best = {"epoch": epoch + 1} | sums | {"seconds": seconds}, run.best
-            if settings.validate_every and (epoch + 1) % settings.validate_every == 0:
-                found = metrics(rank_triples(run.model, dataset.valid, dataset.known, threads=threads)["filtered"])
-                record |= {"valid_mrr": found["mrr"], "valid_hits@10": found["hits@10"]}
-                if best is None or (found["hits@10"], found["mrr"]) > (best["hits@10"], best["mrr"]):
-                    params = {name: array.copy() for name, array in run.model.params.items()}
-                    best = {"epoch": epoch + 1, "mrr": found["mrr"], "hits@10": found["hits@10"], "params": params}
-            run.epoch, run.step, run.partial, run.best = epoch + 1, 0, {}, best
-            run.history.append(record)
-            if on_epoch:
-                on_epoch(run, record)
-            if run.epoch < settings.epochs and stop and stop():
-                return "stopped"
-    return "patience" if out_of_patience(run) and run.epoch < settings.epochs else "finished"
+def take_step(run, trainer, batch, rate):
+    """One step of the run, its sums added to run.partial; NonFinite that says where, and what to do."""
+    settings = run.settings
+    try:
+        sums = trainer.step(*batch, rate)
+    except NonFinite as error:
+        hint = " or --project unit" if settings.project == "none" else ""
+        raise NonFinite(
+            f"{error} at epoch {run.epoch + 1}, step {run.step + 1}; use a smaller learning rate (it is"
+            f" {settings.learning_rate:g}), l2 or lambda{hint}"
+        ) from None
+    for name, value in sums.items():
+        run.partial[name] = run.partial.get(name, 0.0) + value
+    run.step += 1
+
+
+def validate(run, dataset, threads):
+    """After an epoch: (what a record of it says of valid, the best state so far); nothing new where no validation is
+    due."""
+    epoch, best = run.epoch + 1, run.best
+    if not run.settings.validate_every or epoch % run.settings.validate_every:
+        return {}, best
+    found = metrics(rank_triples(run.model, dataset.valid, dataset.known, threads=threads)["filtered"])
+    if best is None or (found["hits@10"], found["mrr"]) > (best["hits@10"], best["mrr"]):
+        params = {name: array.copy() for name, array in run.model.params.items()}
+        best = {"epoch": epoch, "mrr": found["mrr"], "hits@10": found["hits@10"], "params": params}
+    return {"valid_mrr": found["mrr"], "valid_hits@10": found["hits@10"]}, best
 
 
 def out_of_patience(run):
