@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__version__ = "1.0.0"
+__version__ = "1.1.0"
 
 
 class CardkgeError(Exception):
