@@ -391,12 +391,9 @@ def cardinality_sums(model, relation, subjects, objects=None, weights=None):
     relation an id, subjects (n,) ids; objects (m,) ids, or None for all entities, exactly; weights (m,), 1 if None.
     """
     h, r, t = model.encode(*_pair_rows(model, relation, subjects, objects))
-    weights = np.ones(len(t)) if weights is None else np.asarray(weights, np.float64)
-    sums = np.empty(len(h))
-    for i in range(0, len(h), 64):  # not all pairs at once
-        p = probability(model.match(model.query_tails(h[i : i + 64], r), t))
-        sums[i : i + 64] = p.astype(np.float64, copy=False) @ weights
-    return sums
+    parts = [h[i : i + 64] for i in range(0, len(h), 64)]  # not all pairs at once
+    sums = [_weighted_sum(probability(model.match(model.query_tails(part, r), t)), weights)[0] for part in parts]
+    return np.concatenate([np.empty(0), *sums])
 
 
 def cardinality_penalty(model, bounds, relation, subjects, objects=None, weights=None):
@@ -408,8 +405,7 @@ def cardinality_penalty(model, bounds, relation, subjects, objects=None, weights
     rows = _pair_rows(model, relation, subjects, objects)
     h, r, t = model.encode(*rows)
     p = probability(model.match(model.query_tails(h, r), t))
-    weights = np.ones(p.shape[1]) if weights is None else np.asarray(weights, np.float64)
-    sums = p.astype(np.float64, copy=False) @ weights
+    sums, weights = _weighted_sum(p, weights)
     g, slope = violation(sums, *np.asarray(bounds, np.float64)[relation])
     upstream = (slope[:, None] * weights * p * (1 - p)).astype(model.dtype)
 
@@ -421,6 +417,12 @@ def cardinality_penalty(model, bounds, relation, subjects, objects=None, weights
     np.add.at(gradients["entity"], everyone, d_t)
     gradients["relation"][relation] += d_r[0]
     return float(g.sum()), gradients, sums
+
+
+def _weighted_sum(p, weights):
+    """The sum of Eq. 4 for probabilities p (n, m): (X (n,) float64, the weights (m,), 1 where None is given)."""
+    weights = np.ones(p.shape[1]) if weights is None else np.asarray(weights, np.float64)
+    return p.astype(np.float64, copy=False) @ weights, weights
 
 
 def _pair_rows(model, relation, subjects, objects):
