@@ -496,23 +496,26 @@ def draw_objects(rng, kind, triples, relations, n_entities, omega, inclusion="fr
         picks = rng.integers(0, [[len(urn)] for urn in urns], size=(len(relations), omega))
         q = [object_probabilities(kind, triples, r, n_entities, omega) for r in relations]
         return [(urn[pick], 1 / (omega * q_r[urn[pick]])) for urn, pick, q_r in zip(urns, picks, q)]
-    classes, chances, samples = (
-        [],
-        [],
-        [],
-    )  # of entities with the same b: how many are in, then which, each set as likely
+    return draw_bernoulli(rng, triples, relations, n_entities, omega, inclusion)
+
+
+def draw_bernoulli(rng, triples, relations, n_entities, omega, inclusion):
+    """`draw_objects` where each entity t is in the sample independently, with probability b_t.
+
+    Entities with the same b are a class. How many of a class are in the sample is binomial, and every subset of that
+    size is as likely.
+    """
+    members, chances = [], []
     for r in relations:
         frequency = tail_frequency(triples, r, n_entities) if inclusion == "frequency" else np.ones(n_entities)
         values, sizes = np.unique(frequency, return_counts=True)
-        classes.append([np.flatnonzero(frequency == value) for value in values])
+        members.append([np.flatnonzero(frequency == value) for value in values])
         chances.append(inclusion_probabilities(values, omega, sizes))
-    members = [one for of_relation in classes for one in of_relation]
-    takes = rng.binomial([len(one) for one in members], np.concatenate(chances))
-    drawn = iter(zip(choose_distinct(rng, members, takes), takes))
-    for b in chances:
-        objects, counts = zip(*(next(drawn) for _ in b))
-        samples.append((np.concatenate(objects), 1 / np.repeat(b, counts)))
-    return samples
+    classes = [one for of_relation in members for one in of_relation]
+    takes = rng.binomial([len(one) for one in classes], np.concatenate(chances))
+    chosen, last = choose_distinct(rng, classes, takes), np.cumsum([len(b) for b in chances])
+    parts = [slice(end - len(b), end) for b, end in zip(chances, last)]
+    return [(np.concatenate(chosen[part]), 1 / np.repeat(b, takes[part])) for b, part in zip(chances, parts)]
 
 
 def draw_subjects(rng, pool, triples, relations, n_entities, mu):
