@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 import cardkge
 import cardkge_tools.download
 import cardkge_tools.files
+import cardkge_tools.graphs
 from cardkge import CardkgeError
 
 MODULE_FOLDER = str(Path(cardkge.__file__).parent)
@@ -117,7 +118,7 @@ def test_any_legal_names_come_back(tmp_path, triples, ends, bom, block):
     # A first name that begins with U+FEFF needs a byte order mark before it.
     path.write_bytes(text.encode("utf-8-sig" if bom or text.startswith("\ufeff") else "utf-8"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cardkge, "BLOCK", block)
+        patch.setattr(cardkge_tools.files, "BLOCK", block)
         found = cardkge.read_triples(path)
     assert found == tuple(map(list, zip(*triples, strict=True)))
 
@@ -206,7 +207,7 @@ def test_a_data_set_holds_what_the_files_say(tmp_path, splits, block):
     texts = [as_text(split).encode() for split in splits]
     texts = [b"\xef\xbb\xbf" + t if t.startswith(b"\xef\xbb\xbf") else t for t in texts]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cardkge, "BLOCK", block)
+        patch.setattr(cardkge_tools.files, "BLOCK", block)
         data = cardkge.load_dataset(make_folder(tmp_path / "g", *texts))
     lines = [triple for split in splits for triple in split]
     assert data.entities == list(dict.fromkeys(name for h, _, t in lines for name in (h, t)))
@@ -335,7 +336,8 @@ def table(tmp_path, monkeypatch):
     }
     (tmp_path / "project").mkdir()
     monkeypatch.setattr(cardkge_tools.download, "PROJECT_DATA", tmp_path / "project")
-    monkeypatch.setattr(cardkge_tools.download, "read_table", lambda: {"families": {"files": {}}, "toy": entry})
+    for room in (cardkge_tools.download, cardkge_tools.graphs):
+        monkeypatch.setattr(room, "read_table", lambda: {"families": {"files": {}}, "toy": entry})
     monkeypatch.setattr(cardkge_tools.download, "_user_cache", lambda: tmp_path / "cache" / "cardkge")
     monkeypatch.delenv("CARDKGE_DATA", raising=False)
     for variable in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):

@@ -12,6 +12,7 @@ import pytest
 from conftest import ROOT
 
 import cardkge
+import cardkge_tools.engine.training
 
 
 def settings(**changes):
@@ -93,7 +94,9 @@ def test_a_validation_that_is_broken_off_is_done_again(toy, tmp_path, monkeypatc
     whole, broken = (cardkge.new_run(changes, toy) for _ in range(2))
     cardkge.train(whole, toy)
     with monkeypatch.context() as patch:
-        patch.setattr(cardkge, "rank_triples", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(
+            cardkge_tools.engine.training, "rank_triples", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         with pytest.raises(KeyboardInterrupt):
             cardkge.train(broken, toy)
     cardkge.save_run(broken, tmp_path / "run")
