@@ -660,14 +660,14 @@ class Model:
 
     row_length = 1  # reals in an embedding row, as a multiple of k
 
-    def __init__(self, n_entities, n_relations, dim=200, seed=0, dtype="float32"):
+    def __init__(self, n_entities, n_relations, dim=200, seed=0, dtype="float32", reciprocal=False):
         for what, value in (("n_entities", n_entities), ("n_relations", n_relations), ("dim", dim)):
             if value < 1:
                 raise CardkgeError(f"{what} must be at least 1, found {value}")
         if dtype not in ("float32", "float64", np.float32, np.float64):
             raise CardkgeError(f"dtype must be float32 or float64, found {dtype}")
         self.n_entities, self.n_relations, self.dim = int(n_entities), int(n_relations), int(dim)
-        self.dtype = np.dtype(dtype)
+        self.dtype, self.reciprocal = np.dtype(dtype), bool(reciprocal)
         self.params = {}
         if seed is not None:
             rng = np.random.default_rng(seed)
@@ -679,7 +679,7 @@ class Model:
     def shapes(self):
         """The shape of each array of params."""
         width = self.row_length * self.dim
-        return {"entity": (self.n_entities, width), "relation": (self.n_relations, width)}
+        return {"entity": (self.n_entities, width), "relation": ((1 + self.reciprocal) * self.n_relations, width)}
 
     @property
     def output(self):
@@ -711,7 +711,10 @@ class Model:
         return self.match(self.query_tails(h, r), t)
 
     def score_heads(self, relations, tails):
-        """phi(h, r, t) for every entity h: ids (n,) twice -> (n, N)."""
+        """phi(h, r, t) for every entity h, phi(t, r + R, h) of a reciprocal model: ids (n,) twice -> (n, N)."""
+        if self.reciprocal:
+            relations = checked_ids(relations, self.n_relations, "relation")
+            return self.score_tails(tails, relations + self.n_relations)
         h, r, t = self.encode(self.params["entity"], *self.rows(None, relations, tails))
         return self.match(self.query_heads(r, t), h)
 
@@ -732,6 +735,10 @@ class Model:
     def zero_gradients(self):
         """A dict of zeros like params."""
         return {name: np.zeros_like(array) for name, array in self.params.items()}
+
+    def moduli(self, rows):
+        """The size of each number of embedding rows, in the place of each of its reals: of the same shape."""
+        return np.abs(rows)
 
     def encode(self, h, r, t):
         return h, r, t
@@ -778,6 +785,10 @@ class ComplEx(Model):
 
     name, kind, row_length = "complex", kernels.COMPLEX, 2
 
+    def moduli(self, rows):
+        sizes = np.hypot(*np.split(rows, 2, -1))
+        return np.concatenate((sizes, sizes), -1)
+
     def phi(self, h, r, t):
         return (self.query_tails(h, r) * t).sum(-1)
 
@@ -808,11 +819,11 @@ class ERMLP(Model):
 
     name, kind = "ermlp", kernels.ERMLP
 
-    def __init__(self, n_entities, n_relations, dim=200, seed=0, dtype="float32", hidden=200):
+    def __init__(self, n_entities, n_relations, dim=200, seed=0, dtype="float32", hidden=200, reciprocal=False):
         if hidden < 1:
             raise CardkgeError(f"hidden must be at least 1, found {hidden}")
         self.hidden = int(hidden)
-        super().__init__(n_entities, n_relations, dim, seed, dtype)
+        super().__init__(n_entities, n_relations, dim, seed, dtype, reciprocal)
 
     @property
     def shapes(self):
@@ -1251,12 +1262,17 @@ class Settings:
     dtype: str = "float32"
     validate_every: int = 0
     patience: int = 0
+    reciprocal: bool = False
+    n3: float = 0.0
+    softmax_candidates: int | None = None
+    softmax_cut: float = 1e-4
+    no_loops: bool = False
 
     def check(self):
         """CardkgeError that names the first setting out of its range, what was found and what is allowed."""
         choices = {
             "model": tuple(MODELS),
-            "loss": ("logistic", "hinge"),
+            "loss": ("logistic", "hinge", "softmax"),
             "optimizer": ("adagrad", "sgd"),
             "project": ("unit", "none"),
             "sampling": SAMPLINGS,
