@@ -1910,7 +1910,9 @@ def rounding_bounds(model, tables, triples, side):
     return (rows.shape[1] + 8) * eps * longest * norms
 
 
-def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, threads=None, progress=None):
+def rank_triples(
+    model, triples, known=None, ties="realistic", batch_size=None, threads=None, progress=None, loopless=None
+):
     """The rank of the right head among all entities for (?, r, t), and of the right tail for (h, r, ?).
 
     triples (n, 3) ids; known (m, 3): all true triples, of train, valid and test. Returns {"raw": ranks} and, with
@@ -1943,22 +1945,29 @@ def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, 
     with contextlib.nullcontext(threads) if isinstance(threads, Threads) else Threads(threads) as threads:
         for side in range(2):  # 0: the head is open
             answers = true_answers(triples, known_triples, side, model)
-            tolerances = rounding_bounds(model, tables, triples, side)
+            asked, place = triples, side
+            if model.reciprocal and side == 0:  # (?, r, t) is the tails of (t, r + R)
+                asked, place = triples[:, ::-1] + np.array([0, model.n_relations, 0], triples.dtype), 1
+            given, right = asked[:, 2 - 2 * place], asked[:, 2 * place]
+            masked = np.zeros(len(triples), bool) if loopless is None else loopless[triples[:, 1]] & (given != right)
+            tolerances = rounding_bounds(model, tables, asked, place)
 
             def report(done, n):
                 progress(side * n + done, 2 * n)
 
             def count(first, last, scores):
                 part = slice(first, last)
+                rows = np.flatnonzero(masked[part])
+                scores[rows, given[part][rows]] = -np.inf
                 kernels.count_better(
-                    scores, tolerances[part], side, triples[part], model.kind, tables, tail_offset,
+                    scores, tolerances[part], place, asked[part], model.kind, tables, tail_offset,
                     answers[0][part], answers[1][part], answers[2], counts[side, part],
                 )  # fmt: skip
 
             # BLAS packs the table for each block; two of them for each thread, for these are not equally fast
             block = batch_size or min(max(16, -(-len(triples) // (2 * threads.count))), 256, max(1, 2**24 // sizes[0]))
             scored_blocks(
-                model, side, triples[:, 2 - 2 * side], triples[:, 1], threads, count, block, progress and report
+                model, place, given, asked[:, 1], threads, count, block, progress and report
             )
     if (counts[:, :, 1] < 0).any():
         raise CardkgeError("a score is NaN: the parameters are too large for their dtype; no rank can be taken")

@@ -12,7 +12,7 @@ import numpy as np
 import softmax_kernels as kernels
 from cardkge import Trainer, NonFinite, is_bounded
 from kernels import ERMLP, hidden_gradients, hidden_scores, take_rows
-from softmax_definition import queries_of
+from softmax_definition import draw_candidates, queries_of
 
 BLOCK = 64  # rows of one matrix product: fixed, so that its bits do not depend on the threads
 TILE = 2**24  # scores that are in memory at once (at least 16 rows of them)
@@ -53,6 +53,36 @@ def group_queries(model, triples, sides):
     parts = given[first], relations[first], sides[first]
     limits = np.append(starts, len(keys)).astype(np.int64)
     return Queries(*(part.astype(np.int32) for part in parts), limits, answers[order].astype(np.int32))
+
+
+class SoftmaxBatches:
+    """The batches of a run under softmax: `draw` gives a step's queries and candidates, by generators seeded by (seed,
+    epoch, step). An epoch is a permutation of the distinct queries; a batch counts `batch_size` queries of single
+    triples, and has a distinct query with all its answers where its first one falls."""
+
+    def __init__(self, model, settings, triples, size):
+        both = np.concatenate((triples, triples)), np.repeat([0, 1], len(triples))
+        self.settings, self.n_entities, self.size = settings, model.n_entities, size
+        self.queries = group_queries(model, *both)
+        self.steps = -(-len(both[0]) // size)
+        self.orders = {}
+
+    def draw(self, epoch, step):
+        """(Queries, candidates or None) of a step."""
+        settings, queries = self.settings, self.queries
+        if epoch not in self.orders:
+            self.orders.clear()
+            order = np.random.default_rng([settings.seed, 1, epoch]).permutation(len(queries.given)).astype(np.int32)
+            lengths = np.diff(queries.limits)[order]
+            firsts = np.cumsum(lengths) - lengths  # the place of each one's first query
+            self.orders[epoch] = order, np.searchsorted(firsts, np.arange(self.steps + 1) * self.size)
+        order, cuts = self.orders[epoch]
+        batch = queries.take(np.sort(order[cuts[step] : cuts[step + 1]]))
+        if settings.softmax_candidates is None or epoch >= settings.epochs - settings.exact_epochs:
+            return batch, None
+        rng = np.random.default_rng([settings.seed, 2, epoch, step])
+        needed = np.concatenate((batch.given, batch.answers))
+        return batch, draw_candidates(rng, self.n_entities, needed, settings.softmax_candidates)
 
 
 class Tile:
@@ -137,6 +167,8 @@ class SoftmaxTrainer(Trainer):
         parameter is changed, if one of these, or a parameter after the step, is not finite.
         """
         model, settings, params = self.model, self.settings, self.model.params
+        if not len(queries.given):  # those of one distinct query may fill a batch after its own
+            return dict.fromkeys(("objective", "loss", "l2", "n3", "penalty"), 0.0)
         columns = self.columns(queries, candidates)
         backward = self.mlp_pass if model.kind == ERMLP else self.pass_of_rows
         sums, gradients, touched = backward(queries, columns)
