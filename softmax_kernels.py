@@ -8,7 +8,7 @@ from numba.extending import overload
 
 from kernels import (
     _E0, _E1, _E2, _E3, _E4, _E5, _HALF, _LARGE, _LN2_HIGH, _LN2_LOW, _LOG2_E, COMPLEX, ELEMENTARY, _power_of_two, compiled,
-    prefetch_row, sigma,
+    inlined, prefetch_row, sigma,
 )  # fmt: skip
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -36,8 +36,8 @@ def _exp_of_negative(x):
 
 @compiled
 def query_rows(first, last, kind, table, relation_rows, given, relations, sides, queries):
-    """queries[i], whose inner product with an entity's row is its score with query i, for i in first..last: of the given
-    row g and the relation's row r, side 1 (the tail is open) g r, side 0 g conj(r)."""
+    """queries[i], whose inner product with an entity's row is its score with query i, for i in first..last: of the
+    given row g and the relation's row r, side 1 (the tail is open) g r, side 0 g conj(r)."""
     k = table.shape[1] // 2
     for i in range(first, last):
         if i + 2 < last:
@@ -79,152 +79,164 @@ def d_query_rows(first, last, kind, table, relation_rows, given, relations, side
                 d_relations[i, j] = u * table[g, j]
 
 
+@inlined
+def largest_of(row, start, stop, lanes):
+    """The largest of row[start:stop], in as many lanes as `lanes` has: so the compiler vectorises it."""
+    lanes[:] = -1e30
+    x, n = start, len(lanes)
+    while x + n <= stop:
+        piece = row[x : x + n]
+        for j in range(n):
+            lanes[j] = piece[j] if piece[j] > lanes[j] else lanes[j]
+        x += n
+    for j in range(stop - x):
+        lanes[j] = row[x + j] if row[x + j] > lanes[j] else lanes[j]
+    return np.max(lanes)
+
+
+@inlined
+def exponentials(row, start, stop, shift, sums, c):
+    """Replaces x by exp(x - shift) in row[start:stop], and writes the sum of each 32 of them to sums[c], ...; the sum
+    of all."""
+    total = 0.0
+    for x in range(start, stop, 32):
+        s = row.dtype.type(0)
+        if x + 32 <= stop:
+            piece = row[x : x + 32]
+            for j in range(32):
+                e = exp_of_negative(piece[j] - shift)
+                piece[j] = e
+                s += e
+        else:
+            for j in range(x, stop):
+                e = exp_of_negative(row[j] - shift)
+                row[j] = e
+                s += e
+        sums[c] = s
+        total += s
+        c += 1
+    return total
+
+
+@inlined
+def list_large(row, start, stop, least, scale, sums, c, columns, coefficients, count):
+    """Lists (j, scale * row[j]) for the entries of at least `least` in row[start:stop], whose sums by 32 are sums[c],
+    ...; returns the new count, or -1 where they might not fit in."""
+    for x in range(start, stop, 32):
+        if sums[c] >= least and count >= 0:
+            y = min(x + 32, stop)
+            if count + y - x > len(columns):
+                count = -1
+            else:
+                for j in range(x, y):
+                    if row[j] >= least:
+                        columns[count], coefficients[count] = j, row[j] * scale
+                        count += 1
+        c += 1
+    return count
+
+
+@inlined
+def list_answers(row, answers, first, last, cut, total, kept, columns, coefficients, count):
+    """Lists the answers[first:last] of a row of exponentials, sorted, and sets their entries to 0 (they are
+    `kept`); returns the new count."""
+    n, q = last - first, first
+    while q < last:
+        a, times = answers[q], 0
+        while q < last and answers[q] == a:
+            times += 1
+            q += 1
+        e = row[a]
+        of = n if e >= cut * total else times  # a small entry counts for the answer's own queries alone
+        columns[count], coefficients[count] = a, e * (of / total) - times
+        kept[q - 1 - first] = e
+        row[a] = 0
+        count += 1
+    return count
+
+
 @compiled
-def softmax_rows(
-    first, last, scores, masked, n_needed, log_weight, limits, answers, cut, values, totals, columns, coefficients, ends
-):
+def softmax_rows(first, last, scores, masked, parts, limits, answers, cut, found, listed):
     """Softmax of the rows i in first..last of `scores` (n, m), their losses, and a list of their large entries.
 
-    Column masked[i] (-1: none) is no candidate; log_weight is added from column n_needed on. answers[limits[i] :
-    limits[i + 1]], sorted, are row i's, n of them. scores become e = exp(score - largest), and totals[i] their sum;
-    values[i] = sum over its answers of -log(e / total).
+    Column masked[i] (-1: none) is no candidate; parts = (n_needed, log_weight): the weight is added from column
+    n_needed on. answers[limits[i] : limits[i + 1]], sorted, are row i's, n of them. found = (values, totals): scores become e =
+    exp(score - largest), totals[i] their sum; values[i] = sum over its answers of -log(e / total).
 
-    The list is d loss / d score: (columns[x], coefficients[x]), n e / total for entries of at least `cut` (from
-    n_needed on: cut * exp(log_weight)), and, of an answer that stands there c times, n e / total - c (c e / total - c, if it is smaller). Row i's begins at
-    ends[i - 1], the first row's at 0, and ends before ends[i]. Returns whether all fit in; with a cut of 0 nothing is
-    listed, and the answer is no.
+    listed = (columns, coefficients, ends), d loss / d score: n e / total for entries of at least `cut` (from n_needed
+    on: cut * exp(log_weight)), and, of an answer that stands there c times, n e / total - c (c e / total - c, if it is
+    smaller). Row i's begins at ends[i - 1], the first row's at 0, and ends before ends[i]. Returns whether all fit in;
+    with a cut of 0 nothing is listed, and the answer is no.
     """
-    m, lanes = scores.shape[1], 128
-    zero, far = scores.dtype.type(0), scores.dtype.type(-1e30)
-    largest = np.empty(lanes, scores.dtype)
+    (n_needed, log_weight), (values, totals), (columns, coefficients, ends) = parts, found, listed
+    m, lanes = scores.shape[1], np.empty(128, scores.dtype)
     sums = np.empty(m // 32 + 3, scores.dtype)
-    kept = np.empty(np.max(np.diff(limits)) if len(limits) > 1 else 0, scores.dtype)
-    count, listing = 0, cut > 0
+    kept = np.empty(np.max(np.diff(limits)), scores.dtype)
+    count, chunks = (0 if cut > 0 else -1), (n_needed + 31) // 32
     for i in range(first, last):
-        row = scores[i]
+        row, n = scores[i], limits[i + 1] - limits[i]
         if masked[i] >= 0:
-            row[masked[i]] = far
+            row[masked[i]] = -1e30
         value = 0.0
         for q in range(limits[i], limits[i + 1]):
-            a = answers[q]
-            value -= row[a] + (log_weight if a >= n_needed else 0.0)
-        top = far
-        for part in range(2):  # the maximum, in 128 lanes: the compiler does not vectorise it otherwise
-            start, stop = (0, n_needed) if part == 0 else (n_needed, m)
-            if start == stop:
-                continue
-            largest[:] = far
-            x = start
-            while x + lanes <= stop:
-                piece = row[x : x + lanes]
-                for j in range(lanes):
-                    largest[j] = piece[j] if piece[j] > largest[j] else largest[j]
-                x += lanes
-            for j in range(stop - x):
-                largest[j] = row[x + j] if row[x + j] > largest[j] else largest[j]
-            high = np.max(largest) + scores.dtype.type(log_weight if part else 0.0)
-            top = high if high > top else top
-
-        total, c = 0.0, 0
-        for part in range(2):
-            start, stop = (0, n_needed) if part == 0 else (n_needed, m)
-            shift = top - scores.dtype.type(log_weight if part else 0.0)
-            x = start
-            while x + 32 <= stop:
-                piece, s = row[x : x + 32], zero
-                for j in range(32):
-                    e = exp_of_negative(piece[j] - shift)
-                    piece[j] = e
-                    s += e
-                sums[c] = s
-                total += s
-                c += 1
-                x += 32
-            if x < stop:
-                s = zero
-                for j in range(x, stop):
-                    row[j] = exp_of_negative(row[j] - shift)
-                    s += row[j]
-                sums[c] = s
-                total += s
-                c += 1
-        n = limits[i + 1] - limits[i]
+            value -= row[answers[q]] + (log_weight if answers[q] >= n_needed else 0.0)
+        top = max(
+            largest_of(row, 0, n_needed, lanes),
+            largest_of(row, n_needed, m, lanes) + scores.dtype.type(log_weight if n_needed < m else 0.0),
+        )
+        total = exponentials(row, 0, n_needed, top, sums, 0)
+        total += exponentials(row, n_needed, m, top - scores.dtype.type(log_weight), sums, chunks)
         totals[i] = total
         values[i] = value + n * (math.log(total) + top)
-
-        if not listing:
-            continue
-        scale, q = n / total, limits[i]
-        while q < limits[i + 1]:  # the answers first; they are 0 while the others are looked for
-            a, times = answers[q], 0
-            while q < limits[i + 1] and answers[q] == a:
-                times += 1
-                q += 1
-            if count == len(columns):
-                listing = False
-                break
-            kept[q - 1 - limits[i]] = row[a]
-            large = row[a] >= cut * total  # a small entry counts for the answer's own queries alone
-            columns[count], coefficients[count] = a, row[a] * ((n if large else times) / total) - times
-            row[a] = zero
-            count += 1
-        reached, c = q, 0
-        for part in range(2):
-            start, stop = (0, n_needed) if part == 0 else (n_needed, m)
-            least = scores.dtype.type(cut * total * (math.exp(log_weight) if part else 1.0))
-            for x in range(start, stop, 32):
-                if sums[c] >= least and listing:
-                    y = min(x + 32, stop)
-                    if count + y - x > len(columns):
-                        listing = False
-                        break
-                    for j in range(x, y):
-                        if row[j] >= least:
-                            columns[count], coefficients[count] = j, row[j] * scale
-                            count += 1
-                c += 1
-        for q in range(limits[i], reached):
-            if q + 1 == limits[i + 1] or answers[q + 1] != answers[q]:
-                row[answers[q]] = kept[q - limits[i]]
-        ends[i] = count
-    return listing
+        a, b = limits[i], limits[i + 1]
+        count = count if count + n <= len(columns) else -1
+        if count >= 0:
+            count = list_answers(row, answers, a, b, cut, total, kept, columns, coefficients, count)
+            least = scores.dtype.type(cut * total)
+            count = list_large(row, 0, n_needed, least, n / total, sums, 0, columns, coefficients, count)
+            least = scores.dtype.type(cut * total * math.exp(log_weight))
+            count = list_large(row, n_needed, m, least, n / total, sums, chunks, columns, coefficients, count)
+            for q in range(a, b):
+                if q + 1 == b or answers[q + 1] != answers[q]:
+                    row[answers[q]] = kept[q - a]
+            ends[i] = max(count, 0)
+    return count >= 0
 
 
 @compiled
-def dense_coefficients(first, last, scores, n_needed, log_weight, limits, answers, cut, totals, extra, slopes):
+def dense_coefficients(first, last, scores, parts, limits, answers, cut, totals, extra, slopes):
     """What `softmax_rows` lists, as whole rows: replaces scores[i], which it left as e, by all coefficients; those of
     `extra` (n, m) are added where slopes[i] is not 0."""
-    zero = scores.dtype.type(0)
-    kept = np.empty(np.max(np.diff(limits)) if len(limits) > 1 else 0, scores.dtype)
+    zero, (n_needed, log_weight) = scores.dtype.type(0), parts
+    kept = np.empty(np.max(np.diff(limits)), scores.dtype)
     for i in range(first, last):
-        row, n = scores[i], limits[i + 1] - limits[i]
-        scale = scores.dtype.type(n / totals[i])
-        for q in range(limits[i], limits[i + 1]):
-            kept[q - limits[i]] = row[answers[q]]
+        row, n, total = scores[i], limits[i + 1] - limits[i], totals[i]
+        a, b = limits[i], limits[i + 1]
+        for q in range(a, b):
+            kept[q - a] = row[answers[q]]
         for part in range(2):
-            least = scores.dtype.type(cut * totals[i] * (math.exp(log_weight) if part else 1.0))
-            piece = row[:n_needed] if part == 0 else row[n_needed:]
+            least = scores.dtype.type(cut * total * (math.exp(log_weight) if part else 1.0))
+            piece, scale = row[:n_needed] if part == 0 else row[n_needed:], scores.dtype.type(n / total)
             for j in range(len(piece)):
                 piece[j] = piece[j] * scale if piece[j] >= least else zero
-        q = limits[i]
-        while q < limits[i + 1]:
-            a, times, first_q = answers[q], 0, q
-            while q < limits[i + 1] and answers[q] == a:
-                times += 1
-                q += 1
-            e = kept[first_q - limits[i]]
-            row[a] = e * ((n if e >= cut * totals[i] else times) / totals[i]) - times
+        times = 0
+        for q in range(a, b):
+            times += 1
+            if q + 1 == b or answers[q + 1] != answers[q]:
+                e = kept[q - a]
+                row[answers[q]] = e * ((n if e >= cut * total else times) / total) - times
+                times = 0
         if slopes[i] != 0:
             for j in range(len(row)):
                 row[j] += extra[i, j]
 
 
 @compiled
-def penalty_rows(first, last, scores, n_needed, log_weight, bounds, relations, scale, penalties, extra, slopes):
+def penalty_rows(first, last, scores, parts, bounds, relations, scale, found):
     """Eqs. 4 and 5 of the rows i in first..last of `scores` (n, m), of relation relations[i] (-1: not bounded): X = sum
-    of weight * sigma(score), the weight exp(log_weight) from column n_needed on, else 1. Writes penalties[i] = G, its
-    slope in X, and extra[i] = scale * d G / d score where the slope is not 0."""
-    one = scores.dtype.type(1)
+    of weight * sigma(score), the weight 1, from column n_needed on exp(log_weight), parts = (n_needed, log_weight).
+    found = (penalties, extra, slopes): G, scale * d G / d score where the slope is not 0, and the slope of G in X."""
+    one, (n_needed, log_weight), (penalties, extra, slopes) = scores.dtype.type(1), parts, found
     for i in range(first, last):
         penalties[i], slopes[i] = 0.0, 0
         if relations[i] < 0:
@@ -246,7 +258,7 @@ def penalty_rows(first, last, scores, n_needed, log_weight, bounds, relations, s
 
 
 @compiled
-def sum_listed_rows(first, last, table, ends, columns, coefficients, out):
+def sum_listed_rows(first, last, table, columns, coefficients, ends, out):
     """out[i] = sum over the list of row i in first..last (see `softmax_rows`) of coefficient * table[column]."""
     start = 0
     for i in range(first, last):

@@ -4,6 +4,7 @@ Letters: n rows of a batch, each a distinct query (given entity, relation, side)
 candidates, the columns; w reals in a row of a table; N entities, R relations.
 """
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -85,72 +86,83 @@ class SoftmaxBatches:
         return batch, draw_candidates(rng, self.n_entities, needed, settings.softmax_candidates)
 
 
+@dataclass(frozen=True)
+class Columns:
+    """The candidates of a step: ids (m,) int32; parts = (how many of them are needed, log weight of the others); the
+    queries' given entities, answers and masked entities (-1: none) as columns."""
+
+    ids: np.ndarray
+    parts: tuple
+    given: np.ndarray
+    answers: np.ndarray
+    masked: np.ndarray
+
+
 class Tile:
     """Rows start..stop of a step's queries and their scores: softmax, and the coefficients d loss / d score, block by
     block; listed (blocks,) tells which blocks' coefficients are lists, losses and penalties (rows,) what it found."""
 
-    def __init__(self, trainer, queries, columns, start, stop, block, bounded):
-        ids, self.n_needed, self.log_weight, _, answers, masked = columns
-        self.settings, self.bounds, self.block, n = trainer.settings, trainer.bounds, block, stop - start
-        self.scores, self.start = trainer.buffer("scores", n, len(ids)), start
-        self.limits = queries.limits[start : stop + 1] - queries.limits[start]
-        self.answers, self.masked = answers[queries.limits[start] : queries.limits[stop]], masked[start:stop]
+    def __init__(self, trainer, queries, columns, rows, block, bounded):
+        limits, self.start, n = queries.limits, rows.start, rows.stop - rows.start
+        self.settings, self.bounds, self.block, self.parts = trainer.settings, trainer.bounds, block, columns.parts
+        self.scores = trainer.buffer("scores", n, len(columns.ids))
+        self.limits = limits[rows.start : rows.stop + 1] - limits[rows.start]
+        self.answers, self.masked = columns.answers[limits[rows.start] : limits[rows.stop]], columns.masked[rows]
         self.losses, self.penalties, self.totals = np.zeros(n), np.zeros(n), np.zeros(n)
-        self.bounded = None if bounded is None else bounded[start:stop]
+        self.bounded = None if bounded is None else bounded[rows]
         self.slopes = np.zeros(n, np.int8)
         self.extra = trainer.buffer("extra", *((0, 0) if bounded is None else self.scores.shape))
         self.cut = self.settings.softmax_cut if bounded is None else 0.0  # of the list: with a penalty there is none
         firsts = np.append(np.arange(0, n, block), n)
-        room = int(DENSE * block * len(ids)) + 32 + np.diff(self.limits[firsts])  # of the list of each block
+        room = int(DENSE * block * len(columns.ids)) + 32 + np.diff(self.limits[firsts])  # of the list of each block
         self.room = np.append(0, np.cumsum(room if self.cut else 0 * room))
         self.ends, self.listed = np.zeros(n, np.int64), np.zeros(len(room), bool)
         self.columns = trainer.buffer("columns", self.room[-1], dtype=np.int32)
         self.values = trainer.buffer("values", self.room[-1])
 
     def list_of(self, first):
-        """(ends, columns, coefficients) of the block that begins with row `first`, as `kernels.softmax_rows` has it."""
+        """(columns, coefficients, ends) of the block that begins with row `first`, as `kernels.softmax_rows` has it."""
         part = slice(*self.room[first // self.block : first // self.block + 2])
-        return self.ends, self.columns[part], self.values[part]
+        return self.columns[part], self.values[part], self.ends
 
     def softmax(self, first, last):
         """Softmax of the block's scores; whether its coefficients are listed."""
         if self.bounded is not None:
             kernels.penalty_rows(
-                first, last, self.scores, self.n_needed, self.log_weight, self.bounds, self.bounded,
-                self.settings.penalty_weight, self.penalties, self.extra, self.slopes,
+                first, last, self.scores, self.parts, self.bounds, self.bounded, self.settings.penalty_weight,
+                (self.penalties, self.extra, self.slopes),
             )  # fmt: skip
-        ends, columns, values = self.list_of(first)
         self.listed[first // self.block] = kernels.softmax_rows(
-            first, last, self.scores, self.masked, self.n_needed, self.log_weight, self.limits, self.answers, self.cut,
-            self.losses, self.totals, columns, values, ends,
+            first, last, self.scores, self.masked, self.parts, self.limits, self.answers, self.cut,
+            (self.losses, self.totals), self.list_of(first),
         )  # fmt: skip
         return self.listed[first // self.block]
 
     def coefficients(self, first, last):
         """All coefficients of the block, in the place of its scores."""
         kernels.dense_coefficients(
-            first, last, self.scores, self.n_needed, self.log_weight, self.limits, self.answers,
-            self.settings.softmax_cut, self.totals, self.extra, self.slopes,
+            first, last, self.scores, self.parts, self.limits, self.answers, self.settings.softmax_cut, self.totals,
+            self.extra, self.slopes,
         )  # fmt: skip
 
     def entries(self):
         """The lists of all blocks as one: (columns, rows of the step, coefficients)."""
-        parts = []
+        found = []
         for first in range(0, len(self.ends), self.block):
-            ends, columns, values = self.list_of(first)
+            columns, values, ends = self.list_of(first)
             ends = ends[first : first + self.block]
             rows = np.repeat(np.arange(first, first + len(ends), dtype=np.int32), np.diff(ends, prepend=0))
-            parts.append((columns[: ends[-1]], self.start + rows, values[: ends[-1]]))
-        return tuple(np.concatenate(part) for part in zip(*parts))
+            found.append((columns[: ends[-1]], self.start + rows, values[: ends[-1]]))
+        return tuple(np.concatenate(part) for part in zip(*found, strict=True))
 
 
 class SoftmaxTrainer(Trainer):
     """One training step at a time, as `softmax_objective` and the optimisers define it.
 
-    A step of DistMult or ComplEx: by blocks of rows, the scores of all candidates (a matrix product), their softmax with
-    the losses and a list of the entries that count, and the gradient of the queries; then for each entity the sum over
-    its entries, and the update. Where too many entries count for a list (or cut is 0, or the regulariser is on) the
-    backward pass is matrix products too. ER-MLP is scored on hidden rows by `kernels.hidden_scores`.
+    A step of DistMult or ComplEx: by blocks of rows, the scores of all candidates (a matrix product), their softmax
+    with the losses and a list of the entries that count, and the gradient of the queries; then for each entity the sum
+    over its entries, and the update. Where too many entries count for a list (or cut is 0, or the regulariser is on)
+    the backward pass is matrix products too. ER-MLP is scored on hidden rows by `kernels.hidden_scores`.
     """
 
     def __init__(self, model, accumulators, settings, bounds, triples, threads, loopless=None):
@@ -159,53 +171,36 @@ class SoftmaxTrainer(Trainer):
         self.regularised = bool(is_bounded(self.bounds).any()) and settings.penalty_weight > 0
 
     @np.errstate(over="ignore", invalid="ignore")  # what is not finite is found, and raised as NonFinite
-    def step(self, queries, candidates=None, learning_rate=None):
+    def step(self, queries, candidates=None, rate=None):
         """One update of the parameters, in place.
 
-        queries: `Queries`; candidates: (ids (m,), log_weights (m,)) as `draw_candidates` gives them, None: all entities.
-        Returns {"objective", "loss", "l2", "n3", "penalty"} as `softmax_objective` does. Raises NonFinite, before any
-        parameter is changed, if one of these, or a parameter after the step, is not finite.
+        queries: `Queries`; candidates: (ids (m,), log_weights (m,)) as `draw_candidates` gives them; None: all
+        entities. Returns {"objective", "loss", "l2", "n3", "penalty"} as `softmax_objective` does. Raises NonFinite,
+        before any parameter is changed, if one of these, or a parameter after the step, is not finite.
         """
-        model, settings, params = self.model, self.settings, self.model.params
-        if not len(queries.given):  # those of one distinct query may fill a batch after its own
+        model, settings, n_relations = self.model, self.settings, len(self.model.params["relation"])
+        if not len(queries.given):  # a batch is empty where one distinct query is larger than it
             return dict.fromkeys(("objective", "loss", "l2", "n3", "penalty"), 0.0)
-        columns = self.columns(queries, candidates)
-        backward = self.mlp_pass if model.kind == ERMLP else self.pass_of_rows
-        sums, gradients, touched = backward(queries, columns)
+        mlp = model.kind == ERMLP
+        gather = self.mlp_gradients if mlp else self.row_gradients
+        sums, gradients, touched = gather(queries, self.columns(queries, candidates))
 
-        uses = {
-            "entity": np.bincount(queries.answers, minlength=model.n_entities),
-            "relation": np.zeros(len(params["relation"]), np.int64),
-        }
         lengths = np.diff(queries.limits)
-        uses["entity"] += np.bincount(queries.given, lengths, model.n_entities).astype(np.int64)
-        uses["relation"] += np.bincount(queries.relations, lengths, len(params["relation"])).astype(np.int64)
-        uses["entity"] = uses["entity"][touched]
-        ids = {"entity": touched, "relation": np.arange(len(params["relation"]), dtype=np.int32)}
-        sums |= {"l2": 0.0, "n3": 0.0}
-        for name, of in uses.items():
-            if settings.l2:
-                rows = params[name][ids[name]]
-                sums["l2"] += settings.l2 / 2 * float(of @ np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
-            if settings.n3:
-                values = np.empty(len(of))
-                self.threads.run(
-                    kernels.add_n3, len(of), model.kind, settings.n3, params[name], ids[name], of, gradients[name],
-                    values, size=COLUMNS,
-                )  # fmt: skip
-                sums["n3"] += float(values.sum())
+        of_entities = np.bincount(queries.given, lengths, model.n_entities)
+        of_entities += np.bincount(queries.answers, minlength=model.n_entities)
+        uses = {"entity": of_entities[touched], "relation": np.bincount(queries.relations, lengths, n_relations)}
+        ids = {"entity": touched, "relation": np.arange(n_relations, dtype=np.int32)}
+        sums |= self.regularise(ids, uses, gradients)
         sums["objective"] = sums["loss"] + sums["l2"] + sums["n3"] + settings.penalty_weight * sums["penalty"]
         if not math.isfinite(sums["objective"]):
             raise NonFinite(f"the objective is {sums['objective']}")
         l2 = {name: settings.l2 * of for name, of in uses.items()}
-        self.update(gradients, touched, l2, settings.learning_rate if learning_rate is None else learning_rate)
+        self.update(gradients, touched, l2, settings.learning_rate if rate is None else rate)
         return sums
 
     def columns(self, queries, candidates):
-        """The columns of a step: (ids (m,) int32, how many of them are needed, log weight of the others, the queries'
-        given entities, answers and masked entities as columns (-1: none))."""
-        n = self.model.n_entities
-        given, answers = queries.given, queries.answers
+        """The `Columns` of a step."""
+        n, given, answers = self.model.n_entities, queries.given, queries.answers
         masked = np.full(len(given), -1, np.int32)
         if self.loopless is not None:
             is_answer = np.zeros(len(given), bool)
@@ -214,90 +209,119 @@ class SoftmaxTrainer(Trainer):
             mask = self.loopless[queries.relations % self.model.n_relations] & ~is_answer
             masked[mask] = given[mask]
         if candidates is None:
-            return np.arange(n, dtype=np.int32), n, 0.0, given, answers, masked
+            return Columns(np.arange(n, dtype=np.int32), (n, 0.0), given, answers, masked)
         ids, log_weights = candidates
         n_needed = int(np.count_nonzero(log_weights == 0))
         log_weight = float(log_weights[-1]) if n_needed < len(ids) else 0.0
         column = self.buffer("column", n, dtype=np.int32)
         column[ids] = np.arange(len(ids))
         masked = np.where(masked >= 0, column[masked], -1).astype(np.int32)
-        return ids.astype(np.int32), n_needed, log_weight, column[given], column[answers], masked
+        return Columns(ids.astype(np.int32), (n_needed, log_weight), column[given], column[answers], masked)
 
-    def pass_of_rows(self, queries, columns):
+    def regularise(self, ids, uses, gradients):
+        """The sums of L2 and N3 over rows ids[name] of each table, uses[name] times each; N3's gradients are added (the
+        update has L2's)."""
+        settings, params, sums = self.settings, self.model.params, {"l2": 0.0, "n3": 0.0}
+        for name, of in uses.items():
+            if settings.l2:
+                rows = params[name][ids[name]]
+                sums["l2"] += settings.l2 / 2 * float(of @ np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+            if settings.n3:
+                values = np.empty(len(of))
+                self.threads.run(
+                    kernels.add_n3, len(of), self.model.kind, settings.n3, params[name], ids[name], of,
+                    gradients[name], values, size=COLUMNS,
+                )  # fmt: skip
+                sums["n3"] += float(values.sum())
+        return sums
+
+    def tiles(self, queries, columns, block, first, last):
+        """The rows first..last of a step, tile by tile; `losses` and `penalties` of the trainer sum what these find."""
+        size = max(block, TILE // len(columns.ids) // block * block)
+        bounded = self.bounded_rows(queries)
+        for start in range(first, last, size):
+            tile = Tile(self, queries, columns, slice(start, min(start + size, last)), block, bounded)
+            yield tile, slice(start, min(start + size, last))
+            self.losses.append(tile.losses)
+            self.penalties.append(tile.penalties)
+
+    def found(self):
+        """The sums of what the tiles of a step have found."""
+        sums = [float(np.concatenate(parts).sum()) for parts in (self.losses, self.penalties)]
+        return dict(zip(("loss", "penalty"), sums, strict=True))
+
+    def row_gradients(self, queries, columns):
         """Loss, penalty and gradients of DistMult or ComplEx: (sums, gradients of the rows, ids of the entities whose
         gradients these are)."""
-        model, threads, params = self.model, self.threads, self.model.params
-        ids, n_needed, log_weight, given, answers, masked = columns
-        n, m, width = len(queries.given), len(ids), params["entity"].shape[1]
-        table = params["entity"]
+        model, threads, params, ids = self.model, self.threads, self.model.params, columns.ids
+        n, m, width, table = len(queries.given), len(ids), params["entity"].shape[1], params["entity"]
         if m < model.n_entities:
             table = self.buffer("candidates", m, width)
             threads.run(lambda i, j: take_rows(params["entity"], ids[i:j], table[i:j]), m, size=COLUMNS)
         of = model.kind, params["entity"], params["relation"], queries.given, queries.relations, queries.sides
         sources = self.buffer("sources", 2 * n, width)  # the queries, then the gradients of the given rows
         d_queries, d_relations = self.buffer("d_queries", n, width), self.buffer("d_relations", n, width)
-        losses, penalties = np.zeros(n), np.zeros(n)
-        bounded = self.bounded_rows(queries)
-        lists, dense = [], None
-
-        block = max(1, min(BLOCK, TILE // m))
-        size = max(block, TILE // m // block * block)
-        for start in range(0, n, size):
-            stop = min(start + size, n)
-            tile = Tile(self, queries, columns, start, stop, block, bounded)
-            whole = sources[start:stop]
-
-            def forward(i, j):
-                kernels.query_rows(start + i, start + j, *of, sources)
-                np.matmul(whole[i:j], table.T, out=tile.scores[i:j])
-                if tile.softmax(i, j):
-                    kernels.sum_listed_rows(i, j, table, *tile.list_of(i), d_queries[start:stop])
-
-            threads.run(forward, stop - start, size=block)
-            losses[start:stop], penalties[start:stop] = tile.losses, tile.penalties
+        block, lists, dense = max(1, min(BLOCK, TILE // m)), [], None
+        self.losses, self.penalties = [], []
+        for tile, rows in self.tiles(queries, columns, block, 0, n):
+            self.forward(tile, rows, of, table, sources, d_queries)
             if tile.listed.all():
                 lists.append(tile.entries())
-                continue
-
-            def backward(i, j):
-                tile.coefficients(i, j)
-                np.matmul(tile.scores[i:j], table, out=d_queries[start + i : start + j])
-
-            threads.run(backward, stop - start, size=block)
-            if fresh := dense is None:
-                dense = self.buffer("dense", m, width)
-
-            def d_columns(i, j):
-                if fresh:
-                    np.matmul(tile.scores[:, i:j].T, whole, out=dense[i:j])
-                else:
-                    dense[i:j] += tile.scores[:, i:j].T @ whole
-
-            threads.run(d_columns, m, size=COLUMNS)
+            else:
+                dense = self.dense_pass(tile, table, sources[rows], d_queries[rows], dense)
         threads.run(kernels.d_query_rows, n, *of, d_queries, sources[n:], d_relations, size=block)
 
-        one = np.ones(n, model.dtype)
-        rows = np.arange(n, dtype=np.int32)
-        lists.append((given, n + rows, one))  # the given entity of row i has row n + i of `sources` as its gradient
+        one, rows = np.ones(n, model.dtype), np.arange(n, dtype=np.int32)
+        lists.append((columns.given, n + rows, one))  # the given entity of row i has row n + i of `sources`
         touched, d_entity = self.sum_lists(lists, m, sources, dense)
-        _, d_relation = self.sum_lists([(queries.relations, rows, one)], len(params["relation"]), d_relations, 0)
-        sums = {"loss": float(losses.sum()), "penalty": float(penalties.sum())}
-        return sums, {"entity": d_entity, "relation": d_relation}, ids[touched]
+        d_relation = np.zeros((len(params["relation"]), width), model.dtype)
+        self.sum_lists([(queries.relations, rows, one)], len(d_relation), d_relations, d_relation)
+        return self.found(), {"entity": d_entity, "relation": d_relation}, ids[touched]
+
+    def forward(self, tile, rows, of, table, sources, d_queries):
+        """Queries, scores and softmax of a tile; where its coefficients are listed, the gradients of its queries."""
+        whole, start = sources[rows], rows.start
+
+        def work(i, j):
+            kernels.query_rows(start + i, start + j, *of, sources)
+            np.matmul(whole[i:j], table.T, out=tile.scores[i:j])
+            if tile.softmax(i, j):
+                kernels.sum_listed_rows(i, j, table, *tile.list_of(i), d_queries[rows])
+
+        self.threads.run(work, len(whole), size=tile.block)
+
+    def dense_pass(self, tile, table, queries, d_queries, dense):
+        """The backward pass of a tile as matrix products: d_queries (rows, w) is written, the gradients of the columns'
+        rows are added to `dense` (m, w), None at first."""
+
+        def rows(i, j):
+            tile.coefficients(i, j)
+            np.matmul(tile.scores[i:j], table, out=d_queries[i:j])
+
+        self.threads.run(rows, len(queries), size=tile.block)
+        out = self.buffer("dense", *table.shape) if dense is None else dense
+
+        def columns(i, j):
+            if dense is None:
+                np.matmul(tile.scores[:, i:j].T, queries, out=out[i:j])
+            else:
+                out[i:j] += tile.scores[:, i:j].T @ queries
+
+        self.threads.run(columns, len(table), size=COLUMNS)
+        return out
 
     def sum_lists(self, lists, n_columns, sources, dense=None):
         """Sums of coefficient * sources[row] by column, of lists of (columns, rows, coefficients). Returns (the columns
-        that have one, their sums); with `dense` (n_columns, w) all columns, added to it; with 0 to zeros."""
-        columns, rows, coefficients = (np.concatenate(parts) for parts in zip(*lists))
+        that have one, their sums); with `dense` (n_columns, w) all columns, and that, to which they are added."""
+        columns, rows, coefficients = (np.concatenate(parts) for parts in zip(*lists, strict=True))
         starts = self.buffer("starts", n_columns + 1, dtype=np.int64)
         moved = self.buffer("rows", len(rows), dtype=np.int32), self.buffer("coefficients", len(rows))
         kernels.sort_entries(columns, rows, coefficients, n_columns, starts, *moved)
+        touched, out = np.arange(n_columns, dtype=np.int32), dense
         if dense is None:
             touched = np.flatnonzero(np.diff(starts)).astype(np.int32)
             out = self.buffer("d_entity", len(touched), sources.shape[1])
             out[:] = 0
-        else:
-            touched = np.arange(n_columns, dtype=np.int32)
-            out = dense if isinstance(dense, np.ndarray) else np.zeros((n_columns, sources.shape[1]), sources.dtype)
         some = max(1, min(512, -(-len(touched) // 32)))
         self.threads.run(kernels.sum_entries, len(touched), touched, starts, *moved, sources, out, size=some)
         return touched, out
@@ -310,50 +334,49 @@ class SoftmaxTrainer(Trainer):
         asked &= is_bounded(self.bounds)[queries.relations % self.model.n_relations]
         return np.where(asked, queries.relations, -1).astype(np.int32)
 
-    def mlp_pass(self, queries, columns):
-        """`pass_of_rows` for ER-MLP, and the gradients of its weights."""
-        model, threads, params = self.model, self.threads, self.model.params
-        ids, n_needed, log_weight, given, answers, masked = columns
-        n, m, block = len(queries.given), len(ids), max(1, min(BLOCK // 4, TILE // len(ids)))
-        embeddings = params["entity"][ids]
+    def mlp_gradients(self, queries, columns):
+        """`row_gradients` for ER-MLP, and the gradients of its weights."""
+        params, ids, sides = self.model.params, columns.ids, queries.sides
         w_h, w_t, w_r = np.split(params["hidden"], 3)
-        heads, tails, relation_rows = embeddings @ w_h, embeddings @ w_t, params["relation"] @ w_r
-        d_heads, d_tails, d_relation = np.zeros_like(heads), np.zeros_like(tails), np.zeros_like(relation_rows)
-        d_output = np.zeros_like(params["output"])
-        losses, penalties, bounded = np.zeros(n), np.zeros(n), self.bounded_rows(queries)
-        size = max(block, TILE // m // block * block)
-        sides = np.append(np.flatnonzero(np.diff(queries.sides, prepend=-1)), n)
-        for side_start, side_stop in zip(sides[:-1], sides[1:]):  # the queries are sorted by side
-            tail_open = queries.sides[side_start] == 1
-            mine, others, d_mine, d_others = (
-                (heads, tails, d_heads, d_tails) if tail_open else (tails, heads, d_tails, d_heads)
-            )
-            across = np.ascontiguousarray(others.T)
-            for start in range(side_start, side_stop, size):
-                stop = min(start + size, side_stop)
-                tile = Tile(self, queries, columns, start, stop, block, bounded)
-                rows = mine[given[start:stop]] + relation_rows[queries.relations[start:stop]]
-                blocks = -(-(stop - start) // block)
-                parts = [np.zeros((blocks, *like.shape), model.dtype) for like in (others, d_output)]
-                d_rows = np.zeros_like(rows)
-
-                def work(i, j):
-                    hidden_scores(rows[i:j], across, params["output"], tile.scores[i:j])
-                    tile.softmax(i, j)
-                    tile.coefficients(i, j)
-                    of_block = (part[i // block] for part in parts)
-                    hidden_gradients(tile.scores[i:j], rows[i:j], others, params["output"], d_rows[i:j], *of_block)
-
-                threads.run(work, stop - start, size=block)
-                losses[start:stop], penalties[start:stop] = tile.losses, tile.penalties
-                d_others += parts[0].sum(0)
-                d_output += parts[1].sum(0)
-                np.add.at(d_mine, given[start:stop], d_rows)
-                np.add.at(d_relation, queries.relations[start:stop], d_rows)
+        embeddings = params["entity"][ids]
+        hidden = heads, tails, of_relations = embeddings @ w_h, embeddings @ w_t, params["relation"] @ w_r
+        d_heads, d_tails, d_relations, d_output = map(np.zeros_like, (*hidden, params["output"]))
+        self.losses, self.penalties = [], []
+        block = max(1, min(-(-len(sides) // 8), TILE // len(ids)))
+        limits = np.append(np.flatnonzero(np.diff(sides, prepend=-1)), len(sides))  # the queries are sorted by side
+        for first, last in itertools.pairwise(limits):
+            turn = slice(None) if sides[first] == 1 else slice(None, None, -1)
+            (mine, others), (d_mine, d_others) = (heads, tails)[turn], (d_heads, d_tails)[turn]
+            for tile, rows in self.tiles(queries, columns, block, first, last):
+                given, relations = columns.given[rows], queries.relations[rows]
+                d_rows, *sums = self.hidden_pass(tile, mine[given] + of_relations[relations], others)
+                d_others += sums[0]
+                d_output += sums[1]
+                np.add.at(d_mine, given, d_rows)
+                np.add.at(d_relations, relations, d_rows)
+        d_hidden = embeddings.T @ d_heads, embeddings.T @ d_tails, params["relation"].T @ d_relations
         gradients = {
             "entity": d_heads @ w_h.T + d_tails @ w_t.T,
-            "relation": d_relation @ w_r.T,
-            "hidden": np.concatenate((embeddings.T @ d_heads, embeddings.T @ d_tails, params["relation"].T @ d_relation)),
+            "relation": d_relations @ w_r.T,
+            "hidden": np.concatenate(d_hidden),
             "output": d_output,
         }
-        return {"loss": float(losses.sum()), "penalty": float(penalties.sum())}, gradients, ids
+        return self.found(), gradients, ids
+
+    def hidden_pass(self, tile, rows, others):
+        """Scores, softmax and backward pass of a tile of ER-MLP, of hidden rows (rows, k') of its queries with those of
+        the candidates (m, k'): the gradients of these, and of w. Each block sums its own, so that no two threads write
+        to the same."""
+        output, across, blocks = self.model.params["output"], np.ascontiguousarray(others.T), len(tile.listed)
+        d_rows = np.zeros_like(rows)
+        d_others, d_output = (np.zeros((blocks, *like.shape), like.dtype) for like in (others, output))
+
+        def work(i, j):
+            b = i // tile.block
+            hidden_scores(rows[i:j], across, output, tile.scores[i:j])
+            tile.softmax(i, j)
+            tile.coefficients(i, j)
+            hidden_gradients(tile.scores[i:j], rows[i:j], others, output, d_rows[i:j], d_others[b], d_output[b])
+
+        self.threads.run(work, len(rows), size=tile.block)
+        return d_rows, d_others.sum(0), d_output.sum(0)
