@@ -660,14 +660,14 @@ class Model:
 
     row_length = 1  # reals in an embedding row, as a multiple of k
 
-    def __init__(self, n_entities, n_relations, dim=200, seed=0, dtype="float32", reciprocal=False):
+    def __init__(self, n_entities, n_relations, dim=200, seed=0, dtype="float32"):
         for what, value in (("n_entities", n_entities), ("n_relations", n_relations), ("dim", dim)):
             if value < 1:
                 raise CardkgeError(f"{what} must be at least 1, found {value}")
         if dtype not in ("float32", "float64", np.float32, np.float64):
             raise CardkgeError(f"dtype must be float32 or float64, found {dtype}")
         self.n_entities, self.n_relations, self.dim = int(n_entities), int(n_relations), int(dim)
-        self.dtype, self.reciprocal = np.dtype(dtype), bool(reciprocal)
+        self.dtype = np.dtype(dtype)
         self.params = {}
         if seed is not None:
             rng = np.random.default_rng(seed)
@@ -679,7 +679,7 @@ class Model:
     def shapes(self):
         """The shape of each array of params."""
         width = self.row_length * self.dim
-        return {"entity": (self.n_entities, width), "relation": ((1 + self.reciprocal) * self.n_relations, width)}
+        return {"entity": (self.n_entities, width), "relation": (self.n_relations, width)}
 
     @property
     def output(self):
@@ -711,10 +711,7 @@ class Model:
         return self.match(self.query_tails(h, r), t)
 
     def score_heads(self, relations, tails):
-        """phi(h, r, t) for every entity h, phi(t, r + R, h) of a reciprocal model: ids (n,) twice -> (n, N)."""
-        if self.reciprocal:
-            relations = checked_ids(relations, self.n_relations, "relation")
-            return self.score_tails(tails, relations + self.n_relations)
+        """phi(h, r, t) for every entity h: ids (n,) twice -> (n, N)."""
         h, r, t = self.encode(self.params["entity"], *self.rows(None, relations, tails))
         return self.match(self.query_heads(r, t), h)
 
@@ -735,10 +732,6 @@ class Model:
     def zero_gradients(self):
         """A dict of zeros like params."""
         return {name: np.zeros_like(array) for name, array in self.params.items()}
-
-    def moduli(self, rows):
-        """The size of each number of embedding rows, in the place of each of its reals: of the same shape."""
-        return np.abs(rows)
 
     def encode(self, h, r, t):
         return h, r, t
@@ -785,10 +778,6 @@ class ComplEx(Model):
 
     name, kind, row_length = "complex", kernels.COMPLEX, 2
 
-    def moduli(self, rows):
-        sizes = np.hypot(*np.split(rows, 2, -1))
-        return np.concatenate((sizes, sizes), -1)
-
     def phi(self, h, r, t):
         return (self.query_tails(h, r) * t).sum(-1)
 
@@ -819,11 +808,11 @@ class ERMLP(Model):
 
     name, kind = "ermlp", kernels.ERMLP
 
-    def __init__(self, n_entities, n_relations, dim=200, seed=0, dtype="float32", hidden=200, reciprocal=False):
+    def __init__(self, n_entities, n_relations, dim=200, seed=0, dtype="float32", hidden=200):
         if hidden < 1:
             raise CardkgeError(f"hidden must be at least 1, found {hidden}")
         self.hidden = int(hidden)
-        super().__init__(n_entities, n_relations, dim, seed, dtype, reciprocal)
+        super().__init__(n_entities, n_relations, dim, seed, dtype)
 
     @property
     def shapes(self):
@@ -1262,17 +1251,12 @@ class Settings:
     dtype: str = "float32"
     validate_every: int = 0
     patience: int = 0
-    reciprocal: bool = False
-    n3: float = 0.0
-    softmax_candidates: int | None = None
-    softmax_cut: float = 1e-4
-    no_loops: bool = False
 
     def check(self):
         """CardkgeError that names the first setting out of its range, what was found and what is allowed."""
         choices = {
             "model": tuple(MODELS),
-            "loss": ("logistic", "hinge", "softmax"),
+            "loss": ("logistic", "hinge"),
             "optimizer": ("adagrad", "sgd"),
             "project": ("unit", "none"),
             "sampling": SAMPLINGS,
@@ -1910,9 +1894,7 @@ def rounding_bounds(model, tables, triples, side):
     return (rows.shape[1] + 8) * eps * longest * norms
 
 
-def rank_triples(
-    model, triples, known=None, ties="realistic", batch_size=None, threads=None, progress=None, loopless=None
-):
+def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, threads=None, progress=None):
     """The rank of the right head among all entities for (?, r, t), and of the right tail for (h, r, ?).
 
     triples (n, 3) ids; known (m, 3): all true triples, of train, valid and test. Returns {"raw": ranks} and, with
@@ -1945,29 +1927,22 @@ def rank_triples(
     with contextlib.nullcontext(threads) if isinstance(threads, Threads) else Threads(threads) as threads:
         for side in range(2):  # 0: the head is open
             answers = true_answers(triples, known_triples, side, model)
-            asked, place = triples, side
-            if model.reciprocal and side == 0:  # (?, r, t) is the tails of (t, r + R)
-                asked, place = triples[:, ::-1] + np.array([0, model.n_relations, 0], triples.dtype), 1
-            given, right = asked[:, 2 - 2 * place], asked[:, 2 * place]
-            masked = np.zeros(len(triples), bool) if loopless is None else loopless[triples[:, 1]] & (given != right)
-            tolerances = rounding_bounds(model, tables, asked, place)
+            tolerances = rounding_bounds(model, tables, triples, side)
 
             def report(done, n):
                 progress(side * n + done, 2 * n)
 
             def count(first, last, scores):
                 part = slice(first, last)
-                rows = np.flatnonzero(masked[part])
-                scores[rows, given[part][rows]] = -np.inf
                 kernels.count_better(
-                    scores, tolerances[part], place, asked[part], model.kind, tables, tail_offset,
+                    scores, tolerances[part], side, triples[part], model.kind, tables, tail_offset,
                     answers[0][part], answers[1][part], answers[2], counts[side, part],
                 )  # fmt: skip
 
             # BLAS packs the table for each block; two of them for each thread, for these are not equally fast
             block = batch_size or min(max(16, -(-len(triples) // (2 * threads.count))), 256, max(1, 2**24 // sizes[0]))
             scored_blocks(
-                model, place, given, asked[:, 1], threads, count, block, progress and report
+                model, side, triples[:, 2 - 2 * side], triples[:, 1], threads, count, block, progress and report
             )
     if (counts[:, :, 1] < 0).any():
         raise CardkgeError("a score is NaN: the parameters are too large for their dtype; no rank can be taken")

@@ -48,7 +48,7 @@ def draw_candidates(rng, n_entities, needed, count):
 
 def queries_of(model, triples, sides):
     """The queries that triples (n, 3) ask with their head (sides (n,) 0) or tail (1) open, as they are scored: (given,
-    relations, answers, sides), (n,) each. Of a reciprocal model (?, r, t) is the tails of (t, r + R): its sides are all 1."""
+    relations, answers, sides), (n,) each. Of a reciprocal model (?, r, t) is the tails of (t, r + R), of side 1."""
     heads, relations, tails = np.asarray(triples, np.int64).T
     tail_open = np.asarray(sides) == 1
     given, answers = np.where(tail_open, heads, tails), np.where(tail_open, tails, heads)
