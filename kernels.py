@@ -360,17 +360,20 @@ def list_occurrences(ends, n_rows, starts, occurrences):
 
 
 @compiled
-def loss_units(
-    first, last, kind, loss, margin, ends, relations, units, tables, coefficients, values, d_relations, d_outputs
-):
+def loss_units(first, last, scoring, batch, tables, found):
     """Scores and losses of the units first..last, and the relation's part of the gradient.
 
-    A unit u is the triples units[u]..units[u + 1], all of one relation. ends (n, 1 + m, 2) rows of head and tail;
-    relations (n,). tables = (rows, relation_rows, output). Writes coefficients (n, 1 + m) = d loss / d score,
+    scoring = (kind, loss, margin). batch = (ends, relations, units): ends (n, 1 + m, 2) rows of head and tail;
+    relations (n,); unit u is the triples units[u]..units[u + 1], all of one relation. tables = (rows, relation_rows,
+    output).
+    Writes found = (coefficients, values, d_relations, d_outputs): coefficients (n, 1 + m) = d loss / d score,
     values[u] = the unit's loss, d_relations[u] = its sum of coefficient * d score / d relation row, d_outputs[u] = its
     sum of coefficient * d score / d w (ER-MLP; else of width 0).
     """
+    kind, loss, margin = scoring
+    ends, relations, units = batch
     rows, relation_rows, output = tables
+    coefficients, values, d_relations, d_outputs = found
     for u in range(first, last):
         values[u] = 0.0
         d_relations[u, :] = 0
@@ -393,13 +396,16 @@ def loss_units(
 
 
 @compiled
-def entity_gradients(first, last, kind, ends, relations, starts, occurrences, tables, coefficients, values, gradients):
+def entity_gradients(first, last, kind, batch, lists, tables, parts, gradients):
     """gradients[s] = sum over the occurrences of row s of coefficient * d score / d row, for s in first..last.
 
-    An occurrence is a position in `ends` (n, 1 + m, 2), flat: its lowest bit says head (0) or tail (1). Those from
-    ends.size on are of the regulariser: its part of the gradient is values[occurrence - ends.size].
+    batch = (ends, relations), lists = (starts, occurrences), tables = (rows, relation_rows, output), parts =
+    (coefficients, values). An occurrence is a position in `ends` (n, 1 + m, 2), flat: its lowest bit says head (0) or
+    tail (1). Those from ends.size on are of the regulariser: their part of the gradient is values[x - ends.size].
     """
+    (ends, relations), (starts, occurrences) = batch, lists
     rows, relation_rows, output = tables
+    coefficients, values = parts
     n_ends, width = ends.size, ends.shape[1]
     for s in range(first, last):
         gradients[s, :] = 0
@@ -614,18 +620,19 @@ def product_of_rows(rows, layer, out):
 
 
 @compiled
-def count_better(scores, tolerances, side, triples, kind, tables, tail_offset, starts, stops, known, counts):
+def count_better(scores, tolerances, side, triples, kind, tables, tail_offset, starts, stops, known, counts, exact):
     """How many entities score above, and how many the same as, the right answer of each question.
 
     scores (n, N) of every entity in the open place of triples (n, 3): the head's (side 0) or the tail's (1).
     known[starts[i] : stops[i]]: the true answers to question i, each once. tables = (rows, relation_rows, output), a
     tail's row is row tail_offset + id. Scores are within tolerances[i] of the exact ones; those that
-    may not differ from the right one are computed again by `triple_score`. Writes counts[i] = (above, equal, above
-    filtered, equal filtered), the right answer itself not counted; -1 four times where a score is NaN.
+    may not differ from the right one are computed again by `triple_score`, into exact (N,), for the last question at
+    least. Writes counts[i] = (above, equal, above filtered, equal filtered), the right answer itself not counted; -1
+    four times where a score is NaN.
     """
     rows, relation_rows, output = tables
     n = scores.shape[1]
-    which, exact = np.empty(n, np.int64), np.empty(n, rows.dtype)  # those computed again; their scores, by id
+    which = np.empty(n, np.int64)  # those computed again
     ends = np.empty(2, np.int64)
     for i in range(len(triples)):
         answer = triples[i, 2 * side]

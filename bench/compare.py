@@ -42,12 +42,12 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
 import make_graph  # noqa: E402
+import scaling  # noqa: E402
+from measure import MODELS, alternate, timed  # noqa: E402
 from numba import njit  # noqa: E402
 
 import cardkge  # noqa: E402
 import kernels  # noqa: E402
-
-MODELS = ("distmult", "complex", "ermlp")
 
 
 @dataclasses.dataclass
@@ -98,31 +98,6 @@ QUICK = {
 # ------------------------------------------------------------------------------------------------------------------
 # Measuring
 # ------------------------------------------------------------------------------------------------------------------
-
-
-def alternate(rounds, tasks):
-    """Runs each of the tasks {name: function} once to warm up, then all in turn, `rounds` times: {name: [its figures]}.
-
-    A task takes no argument and returns its seconds per unit of work.
-    """
-    found = {name: [] for name in tasks}
-    for number in range(rounds + 1):
-        for name, task in tasks.items():
-            figure = task()
-            if number:
-                found[name].append(figure)
-    return found
-
-
-def timed(function, units):
-    """A task: seconds per unit of a call that does `units` of them."""
-
-    def task():
-        start = time.perf_counter()
-        function()
-        return (time.perf_counter() - start) / units
-
-    return task
 
 
 def ratio(upper, lower):
@@ -459,7 +434,7 @@ def graph_figures(folder, sizes, count):
     rank = timed(lambda: cardkge.rank_triples(run.model, asked, dataset.known, threads=count), 2 * len(asked))
     found["seconds per query"] = rank()
     found["peak bytes"] = peak_memory()
-    arrays = [*run.model.params.values(), *run.accumulators.values(), *(getattr(dataset, s) for s in cardkge.SPLITS)]
+    arrays = [*run.model.params.values(), *run.accumulators.values(), dataset.train, dataset.valid, dataset.test]
     found["least bytes"] = sum(array.nbytes for array in arrays)
     bench.dataset = cardkge.load_dataset(sizes.data)
     small = Bench.run(bench, dim=sizes.graph_dim)
@@ -539,9 +514,7 @@ def main(arguments=None):
         parser.error(str(error))
     report = {"machine": machine(bench), "sizes": dataclasses.asdict(sizes), "rows": [], "scaling": {}}
     if options.scaling:
-        from scaling import tables
-
-        for title, headers, lines in tables(bench):
+        for title, headers, lines in scaling.tables(bench):
             report["scaling"][title] = [headers, *lines]
             print(f"\n{title}\n{tabulate(lines, headers, disable_numparse=True)}", flush=True)
     else:

@@ -5,11 +5,12 @@ import statistics
 import time
 from pathlib import Path
 
-import compare
 import make_graph
+from measure import MODELS, alternate, timed
 
 import cardkge
 import kernels
+from cardkge_tools.engine import training
 
 
 def passes(bench, model):
@@ -29,7 +30,7 @@ def passes(bench, model):
 
     run = bench.run(model)
     bench.training(run)()
-    changed = [(cardkge.Threads, "run", None), (cardkge, "corruptions", "corruptions")]
+    changed = [(cardkge.Threads, "run", None), (training, "corruptions", "corruptions")]
     changed += [(kernels, name, name) for name in ("number_entities", "list_occurrences")]
     before = [getattr(owner, name) for owner, name, _ in changed]
     try:
@@ -68,14 +69,14 @@ def tables(bench):
         if isinstance(data, tuple):
             data = random_dataset(data[0], 20, data[1])
         run, asked = bench.run(dim=dim, dataset=data), data.test[:500]
-        rank = compare.timed(lambda: cardkge.rank_triples(run.model, asked, data.known, threads=count), 2 * len(asked))
+        rank = timed(lambda: cardkge.rank_triples(run.model, asked, data.known, threads=count), 2 * len(asked))
         tasks = {"train": bench.training(run, data, count, epochs=1), "rank": rank}
-        found = compare.alternate(min(sizes.rounds, 3), tasks)
+        found = alternate(min(sizes.rounds, 3), tasks)
         rates = [f"{1 / statistics.median(found[name]):,.0f}" for name in tasks]
         lines[axis].append([f"{value:,}", *rates])
     for axis in lines:
         yield axis, [axis, "examples/s", "queries/s"], lines[axis]
-    for model in compare.MODELS:
+    for model in MODELS:
         found = passes(bench, model)
         shares = [[name, f"{ns:.0f}", f"{100 * ns / found['all']:.0f} %"] for name, ns in found.items()]
         yield f"a step of {bench.model_name(model)}", ["pass", "ns per example", "share"], shares

@@ -18,6 +18,11 @@ import pytest
 from conftest import finish, invoke, ok, one_error, snapshot, start, usage_error
 
 import cardkge
+import cardkge_tools.files
+import cardkge_tools.fitting
+import cardkge_tools.opening
+import cardkge_tools.runs
+import cardkge_tools.terminal
 import cli
 
 ROOT = Path(cli.__file__).resolve().parent
@@ -134,7 +139,7 @@ def test_two_processes_take_two_numbers(tmp_path, monkeypatch):
     (tmp_path / "runs").mkdir()
     monkeypatch.setattr(Path, "mkdir", mkdir)
     made = []
-    assert cli.numbered_folder(tmp_path / "runs", made).name == "0002"
+    assert cardkge_tools.files.numbered_folder(tmp_path / "runs", made).name == "0002"
     assert [folder.name for folder in made] == ["0002"]
 
 
@@ -323,14 +328,14 @@ def test_a_signal_in_the_middle_of_an_epoch_loses_no_step(graph, tmp_path, monke
     """The signal comes after the second of three steps."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     ok("train", "--data", graph, *SMALL, "--out", whole)
-    real = cli.Progress.on_step
+    real = cardkge_tools.terminal.Progress.on_step
 
     def on_step(self, run, step, steps):
         real(self, run, step, steps)
         if (run.epoch, step) == (1, 2):
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(cli.Progress, "on_step", on_step)
+    monkeypatch.setattr(cardkge_tools.terminal.Progress, "on_step", on_step)
     result = invoke("train", "--data", graph, *SMALL, "--out", parts)
     monkeypatch.undo()
     assert result.exit_code == 130
@@ -346,7 +351,9 @@ def test_a_signal_in_the_middle_of_an_epoch_loses_no_step(graph, tmp_path, monke
 
 
 def test_metrics_of_another_state_do_not_stay(run_copy, monkeypatch):
-    monkeypatch.setattr(cli.Progress, "on_epoch", lambda *arguments: os.kill(os.getpid(), signal.SIGINT))
+    monkeypatch.setattr(
+        cardkge_tools.terminal.Progress, "on_epoch", lambda *arguments: os.kill(os.getpid(), signal.SIGINT)
+    )
     assert "metrics.json" in os.listdir(run_copy)
     assert invoke("train", "--resume", "--epochs", 9, "--out", run_copy).exit_code == 130
     assert cardkge.load_run(run_copy).epoch == 4
@@ -357,8 +364,8 @@ def test_the_state_is_saved_from_time_to_time(graph, tmp_path, monkeypatch):
     """A process killed at once loses what came after its last checkpoint, and no more."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     ok("train", "--data", graph, *SMALL, "--out", whole)
-    monkeypatch.setattr(cli, "CHECKPOINT_SECONDS", 0)
-    monkeypatch.setattr(cli, "CHECKPOINT_SHARE", math.inf)
+    monkeypatch.setattr(cardkge_tools.fitting, "CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr(cardkge_tools.fitting, "CHECKPOINT_SHARE", math.inf)
     real, saved = cardkge.save_run, []
 
     class Killed(BaseException):
@@ -370,7 +377,7 @@ def test_the_state_is_saved_from_time_to_time(graph, tmp_path, monkeypatch):
         if saved[-1] == (1, 2):
             raise Killed
 
-    monkeypatch.setattr(cardkge, "save_run", save_run)
+    monkeypatch.setattr(cardkge_tools.fitting, "save_run", save_run)
     with pytest.raises(Killed):
         invoke("train", "--data", graph, *SMALL, "--out", parts)
     assert saved == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
@@ -384,7 +391,8 @@ def test_control_c_outside_of_training_ends_without_a_traceback(graph, tmp_path,
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cardkge, phase, interrupt)
+    room = {"load_dataset": cardkge_tools.opening, "evaluate": cardkge_tools.fitting}[phase]
+    monkeypatch.setattr(room, phase, interrupt)
     result = invoke("train", "--data", graph, *SMALL, "--out", tmp_path / "run")
     assert result.exit_code == 130 and "Traceback" not in result.output
     monkeypatch.undo()
@@ -415,7 +423,7 @@ def test_parameters_that_became_infinite_are_not_saved(graph, tmp_path, monkeypa
         run.model.params["entity"][3, 1] = np.inf
         raise cardkge.NonFinite("infinite at epoch 1, step 1")
 
-    monkeypatch.setattr(cardkge, "train", train)
+    monkeypatch.setattr(cardkge_tools.fitting, "train", train)
     assert "epoch 1, step 1" in one_error(invoke("train", "--data", graph, *SMALL, "--out", tmp_path / "run"))
     assert cardkge.load_run(tmp_path / "run").epoch == 0
 
@@ -441,7 +449,7 @@ def test_too_little_memory_is_one_error(graph, tmp_path, monkeypatch):
     def new_run(*arguments):
         raise MemoryError
 
-    monkeypatch.setattr(cardkge, "new_run", new_run)
+    monkeypatch.setattr(cardkge_tools.runs, "new_run", new_run)
     assert "memory" in one_error(invoke("train", "--data", graph, "--out", tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
@@ -604,7 +612,7 @@ def test_evaluate_repeats_the_metrics_of_train(trained, tmp_path):
 
 
 def test_a_relation_with_the_name_of_the_total_is_shown_too(tmp_path):
-    for split in cli.SPLITS:
+    for split in cardkge_tools.SPLITS:
         (tmp_path / f"{split}.txt").write_text("a\t(all)\tb\nb\tboth\tc\nc\tboth\ta\n")
     ok("train", "--data", tmp_path, "--dim", 2, "--epochs", 1, "--out", tmp_path / "run")
     lines = ok("evaluate", tmp_path / "run", "--by", "relation", "--setting", "raw").stdout.splitlines()[2:]
@@ -669,7 +677,7 @@ def test_a_run_without_an_epoch_is_said(tmp_path):
 def test_a_closed_terminal_is_held_as_well_unless_it_is_ignored(handler):
     outside = signal.signal(signal.SIGHUP, handler)
     try:
-        with cli.held_signals() as caught:
+        with cardkge_tools.terminal.held_signals() as caught:
             signal.raise_signal(signal.SIGHUP)
             assert caught == ([] if handler == signal.SIG_IGN else [signal.SIGHUP])
         assert signal.getsignal(signal.SIGHUP) == handler

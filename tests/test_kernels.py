@@ -196,8 +196,8 @@ def test_losses_and_gradients_of_a_batch(name, loss, margin):
         d_relations, d_outputs = np.full((3, k), 9.0), np.full((3, len(output)), 9.0)
         for first, last in ranges:
             kernels.loss_units(
-                first, last, KINDS[name], loss, margin, ends, relations, units,
-                (rows, relation_rows, output), coefficients, values, d_relations, d_outputs,
+                first, last, (KINDS[name], loss, margin), (ends, relations, units),
+                (rows, relation_rows, output), (coefficients, values, d_relations, d_outputs),
             )  # fmt: skip
         return coefficients, values, np.concatenate((d_relations, d_outputs), 1)
 
@@ -208,8 +208,8 @@ def test_losses_and_gradients_of_a_batch(name, loss, margin):
         gradients = np.full(rows.shape, 9.0)
         for first, last in ranges:
             kernels.entity_gradients(
-                first, last, KINDS[name], ends, relations, starts, occurrences,
-                (rows, relation_rows, output), coefficients, np.reshape(added, (-1, k)), gradients,
+                first, last, KINDS[name], (ends, relations), (starts, occurrences),
+                (rows, relation_rows, output), (coefficients, np.reshape(added, (-1, k))), gradients,
             )  # fmt: skip
         return gradients
 
@@ -421,7 +421,7 @@ def test_count_better(dtype, tail_offset):
         counts = np.full((3, 4), 9)
         kernels.count_better(
             scores.astype(dtype), np.full(3, 0.01), side, triples, kernels.DISTMULT, tables,
-            tail_offset, starts, stops, known, counts,
+            tail_offset, starts, stops, known, counts, np.empty(values.size, dtype),
         )  # fmt: skip
         assert counts.tolist() == expected[side]
 
@@ -435,6 +435,7 @@ def test_count_better_gives_up_on_nan(place):
     kernels.count_better(
         scores, np.full(1, 0.01), 1, np.array([(0, 0, 1)], dtype=np.int32), kernels.DISTMULT,
         (rows, np.ones((1, 1)), np.zeros(0)), 0, nothing, nothing, np.zeros(0, np.int32), counts,
+        np.empty(6),
     )  # fmt: skip
     assert counts.tolist() == [[-1, -1, -1, -1]]
 

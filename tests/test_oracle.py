@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import cardkge
+import cardkge_tools.oracle
 import cli
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,7 +54,7 @@ def verdicts(tmp_path, content, **tolerances):
 
 def test_todays_code_gives_version_1_byte_for_byte(tmp_path):
     """A change here is a change of the reference: it needs a new ORACLE_VERSION, and a new file beside the old one."""
-    assert cardkge.ORACLE_VERSION == 1
+    assert cardkge_tools.oracle.ORACLE_VERSION == 1
     path = tmp_path / "oracle.json"
     assert run_cli("write", path).exit_code == 0
     assert path.read_bytes() == KEPT.read_bytes()
@@ -81,7 +82,7 @@ def test_the_bytes_depend_on_no_processor_and_no_hash_seed(tmp_path):
         assert bits[0] != bits[1]  # so it was another processor, as far as exp can see
 
 
-@pytest.mark.parametrize("function", ["probability", "violation", "adagrad_step", "rank_triples", "mine_bounds"])
+@pytest.mark.parametrize("function", ["probability", "violation", "adagrad_step", "filtered_ranks", "mine_bounds"])
 def test_a_change_too_small_for_the_tolerance_changes_the_bytes(tmp_path, monkeypatch, function):
     exact = getattr(cardkge, function)
 
@@ -89,13 +90,12 @@ def test_a_change_too_small_for_the_tolerance_changes_the_bytes(tmp_path, monkey
         found = exact(*arguments)
         if function == "adagrad_step":
             arguments[0][...] *= 1 + 1e-12
-        elif function == "rank_triples":
-            return {setting: ranks * (1 + 1e-12) for setting, ranks in found.items()}
         elif function == "violation":
             return found[0] * (1 + 1e-12), found[1]
         return found if found is None else found * (1 + 1e-12)
 
-    monkeypatch.setattr(cardkge, function, lambda *a, **k: changed(*a, *k.values()))
+    for room in (cardkge, cardkge_tools.oracle):  # a function may be called in both
+        monkeypatch.setattr(room, function, lambda *a, **k: changed(*a, *k.values()), raising=False)
     cardkge.write_oracle(tmp_path / "oracle.json")
     assert (tmp_path / "oracle.json").read_bytes() != KEPT.read_bytes()
     written = json.loads((tmp_path / "oracle.json").read_text())
@@ -108,12 +108,12 @@ def test_a_change_too_small_for_the_tolerance_changes_the_bytes(tmp_path, monkey
 
 
 def test_a_later_version_starts_from_what_the_code_gives(tmp_path, monkeypatch):
-    monkeypatch.setattr(cardkge, "ORACLE_VERSION", 2)
+    monkeypatch.setattr(cardkge_tools.oracle, "ORACLE_VERSION", 2)
     content = cardkge.oracle()
     assert content["version"] == 2
     for case in content["cases"]:
         for key, value in case["outputs"].items():
-            fault = cardkge._first_difference(value, CASES[case["name"]]["outputs"][key], 1e-13, 1e-14)
+            fault = cardkge_tools.oracle._first_difference(value, CASES[case["name"]]["outputs"][key], 1e-13, 1e-14)
             assert fault is None, (case["name"], key, fault)
 
 
@@ -127,7 +127,7 @@ def test_the_file_is_plain():
 def test_what_is_covered():
     """Every kind, for each model the same cases."""
     kinds = {case["kind"] for case in CASES.values()}
-    assert kinds == set(cardkge._ORACLE_KINDS)
+    assert kinds == set(cardkge_tools.oracle._ORACLE_KINDS)
     parts = {
         m: {name.split("/")[1]: case["kind"] for name, case in CASES.items() if name.startswith(m)} for m in MODELS
     }
@@ -198,7 +198,7 @@ def test_a_step_has_every_difficulty(name):
 @of_kind("ranks")
 def test_ranks_need_every_split_and_have_ties_or_none(name):
     inputs, outputs = CASES[name]["inputs"], CASES[name]["outputs"]
-    model = cardkge._arguments(inputs)["model"]
+    model = cardkge_tools.oracle._arguments(inputs)["model"]
     test = np.array(inputs["test"])
     for left_out in ("train", "valid", "test"):
         known = np.array(
@@ -224,7 +224,7 @@ def test_ranks_need_every_split_and_have_ties_or_none(name):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_fast_path_reproduces_the_steps(name, threads):
     inputs, outputs = CASES[name]["inputs"], CASES[name]["outputs"]
-    arguments = cardkge._arguments(inputs)
+    arguments = cardkge_tools.oracle._arguments(inputs)
     model, bounds = arguments["model"], arguments["bounds"]
     names = ("loss", "margin", "l2", "penalty_weight", "optimizer", "project", "learning_rate")
     settings = cardkge.Settings(model=model.name, dtype="float64", **{key: inputs[key] for key in names})

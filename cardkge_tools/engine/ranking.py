@@ -1,0 +1,236 @@
+"""Ranks, metrics, completions and exact sums X_hr, by blocks of queries: `filtered_ranks` of cardkge.py, fast."""
+
+import contextlib
+import threading
+
+import numpy as np
+
+import kernels
+from cardkge import TIES, CardkgeError, checked_triples, is_bounded, metrics_by_side, probability
+from cardkge_tools.engine.draws import sorted_distinct
+from cardkge_tools.engine.tables import kind_of, output_of
+from cardkge_tools.engine.threads import Threads
+
+
+def check_finite(arrays, where="the model"):
+    """CardkgeError that names the first of the arrays (a dict) with a NaN or an infinity, and how many there are."""
+    for name, array in arrays.items():
+        parts = np.array_split(array.ravel(), array.size // 2**20 + 1)  # a mask of all would be as large as a table
+        bad = array.size - sum(np.count_nonzero(np.isfinite(part)) for part in parts)
+        if bad:
+            raise CardkgeError(
+                f"{where}: {bad} of the {array.size} values of {name} are NaN or infinite; "
+                "train again, for instance with a smaller learning rate"
+            )
+
+
+def scored_blocks(model, open_side, ids, relations, threads, consume, batch_size=None, progress=None):
+    """Scores of every entity in the open place, block by block: consume(first, last, scores (last - first, N)).
+
+    open_side 1: ids (n,) are heads and tails are open; 0: the other way round. relations (n,). Memory is bounded by one
+    block for each thread: `batch_size` queries, by default 64, or fewer where N is large.
+    """
+    n, entity, relation = model.n_entities, model.params["entity"], model.params["relation"]
+    block = batch_size or max(1, min(64, 2**24 // n))
+    mlp = kind_of(model) == kernels.ERMLP
+    candidates = entity
+    if mlp:
+        h, _, t = model.encode(entity, relation[:1], entity)
+        candidates = (h, t)[open_side]
+    candidates = np.ascontiguousarray(candidates.T) if mlp else candidates.T
+    local, done = threading.local(), []
+
+    def score(first, last):
+        if not hasattr(local, "scores"):
+            local.scores = np.empty((block, n), model.dtype)
+        scores = local.scores[: last - first]
+        given = entity[ids[first:last]]
+        h, r, t = model.encode(given, relation[relations[first:last]], given)
+        queries = model.query_tails(h, r) if open_side else model.query_heads(r, t)
+        if mlp:
+            kernels.hidden_scores(queries, candidates, output_of(model), scores)
+        else:
+            np.matmul(queries, candidates, out=scores)
+        consume(first, last, scores)
+        if progress:
+            done.append(last - first)
+            progress(sum(done), len(ids))
+
+    threads.run(score, len(ids), size=block)
+
+
+def score_tables(model):
+    """What `kernels.triple_score` scores: (rows, relation rows, output), and where the rows of tails begin. ER-MLP's
+    are hidden rows, of heads and then of tails, each of equal rows with equal bits."""
+    entity, relation = model.params["entity"], model.params["relation"]
+    if kind_of(model) != kernels.ERMLP:
+        return (entity, relation, output_of(model)), 0
+    w_h, w_t, w_r = np.split(model.params["hidden"], 3)
+    rows = np.empty((2 * model.n_entities, model.hidden), model.dtype)
+    kernels.product_of_rows(entity, w_h, rows[: model.n_entities])
+    kernels.product_of_rows(entity, w_t, rows[model.n_entities :])
+    return (rows, relation @ w_r, output_of(model)), model.n_entities
+
+
+def exact_scores(model, relation, head=None, tail=None):
+    """(N,) scores of every entity as the tail of (head, relation, ?) or the head of (?, relation, tail), by the kernel
+    that settles ties in `rank_triples`: what ranks alike has the same score here, on every BLAS library."""
+    side = 1 if tail is None else 0
+    triple = np.array([[0 if head is None else head, relation, 0 if tail is None else tail]], np.int32)
+    triple = checked_triples(triple, model.n_entities, model.n_relations)
+    tables, tail_offset = score_tables(model)
+    scores, none = np.empty(model.n_entities, model.dtype), np.zeros(1, np.int64)
+    kernels.count_better(
+        np.zeros((1, model.n_entities), model.dtype), np.array([np.inf]), side, triple, kind_of(model), tables,
+        tail_offset, none, none, np.zeros(0, np.int32), np.empty((1, 4), np.int64), scores,
+    )  # fmt: skip
+    return scores
+
+
+def rounding_bounds(model, tables, triples, side):
+    """For each triple with its head (side 0) or tail (1) open, how far two computations of one score may be apart: each
+    is within (w + 4) u sum |terms| of the true sum, in any order of summation (Higham 2002, Section 3.1; u = eps / 2),
+    and sum |terms| <= || |given row| |r| || times the longest row."""
+    rows, relation_rows, output = tables
+    eps = float(np.finfo(model.dtype).eps)
+    if (
+        kind_of(model) == kernels.ERMLP
+    ):  # terms below |w_i|, of a tanh within 4e-7 (float32) whose argument is rounded too
+        argument = 2 * float(np.abs(rows).max(initial=0)) + float(np.abs(relation_rows).max())
+        error = (len(output) + 8) * max(eps, 4e-7 if model.dtype == np.float32 else 0) + 4 * eps * argument
+        return np.full(len(triples), 2 * error * np.abs(output).sum(dtype=np.float64))
+    longest = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64).max(initial=0.0))
+    norms = np.empty(len(triples))
+    for i in range(0, len(triples), 1024):
+        given, r = rows[triples[i : i + 1024, 2 - 2 * side]], relation_rows[triples[i : i + 1024, 1]]
+        if (
+            kind_of(model) == kernels.COMPLEX
+        ):  # of moduli; the four terms of x y times the two of z: <= sqrt(2) |x| |y| |z|
+            given, r = (2**0.25 * np.hypot(*np.split(x, 2, -1)) for x in (given, r))
+        norms[i : i + 1024] = np.linalg.norm(given.astype(np.float64) * r, axis=1)
+    return (rows.shape[1] + 8) * eps * longest * norms
+
+
+def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, threads=None, progress=None):
+    """The rank of the right head among all entities for (?, r, t), and of the right tail for (h, r, ?).
+
+    triples (n, 3) ids; known (m, 3): all true triples, of train, valid and test. Returns {"raw": ranks} and, with
+    known, {"filtered": ranks}, (n, 2) float64 each, column 0 the head's rank, column 1 the tail's. Filtered: other true
+    answers do not count. Ties: "optimistic" the best rank among equal scores, "pessimistic" the worst, "realistic"
+    their mean. threads: a number, None for all, or a `Threads`. progress(done, total) is called, from any thread, as
+    ranks are found. CardkgeError for ids out of range, or a score that is NaN.
+
+    Scores come from a matrix product, whose rounding depends on the place of an element. Where one is so near to the
+    right answer's that this could matter, both are computed again by `kernels.triple_score`: so equal rows tie, and no
+    rank depends on the batch size, the threads or the BLAS library.
+    """
+    if ties not in TIES:
+        raise CardkgeError(f"ties must be one of {', '.join(TIES)}; found {ties}")
+    if batch_size is not None and batch_size < 1:
+        raise CardkgeError(f"batch size must be at least 1, found {batch_size}")
+    check_finite(model.params)
+    sizes = model.n_entities, model.n_relations
+    triples = checked_triples(triples, *sizes)
+    known_triples = triples[:0] if known is None else checked_triples(known, *sizes)
+    tables, tail_offset = score_tables(model)
+    counts = np.empty((2, len(triples), 4), np.int64)
+    with contextlib.nullcontext(threads) if isinstance(threads, Threads) else Threads(threads) as threads:
+        for side in range(2):  # 0: the head is open
+            answers = true_answers(triples, known_triples, side, model)
+            tolerances = rounding_bounds(model, tables, triples, side)
+
+            def report(done, n):
+                progress(side * n + done, 2 * n)
+
+            def count(first, last, scores):
+                part = slice(first, last)
+                kernels.count_better(
+                    scores, tolerances[part], side, triples[part], kind_of(model), tables, tail_offset,
+                    answers[0][part], answers[1][part], answers[2], counts[side, part],
+                    np.empty(sizes[0], model.dtype),
+                )  # fmt: skip
+
+            # BLAS packs the table for each block; two of them for each thread, for these are not equally fast
+            block = batch_size or min(max(16, -(-len(triples) // (2 * threads.count))), 256, max(1, 2**24 // sizes[0]))
+            scored_blocks(
+                model, side, triples[:, 2 - 2 * side], triples[:, 1], threads, count, block, progress and report
+            )
+    if (counts[:, :, 1] < 0).any():
+        raise CardkgeError("a score is NaN: the parameters are too large for their dtype; no rank can be taken")
+    share = {"optimistic": 0.0, "realistic": 0.5, "pessimistic": 1.0}[ties]
+    ranks = {"raw": (1 + counts[:, :, 0] + share * counts[:, :, 1]).T}
+    if known is not None:
+        ranks["filtered"] = (1 + counts[:, :, 2] + share * counts[:, :, 3]).T
+    return ranks
+
+
+def true_answers(triples, known, side, model):
+    """The filter: the known answers to the question that each triple asks with its head (side 0) or tail (1) open.
+
+    Returns (starts, stops, ids): those of triple i, each once, its own answer among them, are ids[starts[i] :
+    stops[i]].
+    """
+    n = model.n_entities
+
+    def questions(of):
+        return of[:, 2 - 2 * side].astype(np.int64) * model.n_relations + of[:, 1]
+
+    asked, which = np.unique(questions(triples), return_inverse=True)
+    pairs = []
+    for start in range(0, len(known), 2**20):  # `known` may be much larger than `triples`
+        part = known[start : start + 2**20]
+        keys = questions(part)
+        place = np.searchsorted(asked, keys)
+        relevant = np.append(asked, -1)[place] == keys
+        pairs.append(place[relevant] * n + part[relevant, 2 * side])
+    pairs = sorted_distinct(np.concatenate([np.zeros(0, np.int64), *pairs]))
+    limits = np.searchsorted(pairs, np.arange(len(asked) + 1) * n)
+    return limits[which], limits[which + 1], (pairs % n).astype(np.int32)
+
+
+def evaluate(model, triples, known=None, ties="realistic", batch_size=None, threads=None, progress=None):
+    """{"filtered": metrics_by_side, "raw": metrics_by_side} of `rank_triples`; without known only "raw"."""
+    ranks = rank_triples(model, triples, known, ties, batch_size, threads, progress)
+    return {setting: metrics_by_side(ranks[setting]) for setting in sorted(ranks)}
+
+
+def completions(model, relation, head=None, tail=None):
+    """All entities as the tail of (head, relation, ?), or as the head of (?, relation, tail), likeliest first, equals
+    by id: (ids, probabilities, scores), a list of N each. Raises CardkgeError for ids out of range, or unless there is
+    either a head or a tail."""
+    if (head is None) == (tail is None):
+        raise CardkgeError("a completion needs a head or a tail, and not both")
+    scores = exact_scores(model, relation, head, tail)
+    order = np.argsort(-scores, kind="stable")
+    return order.tolist(), probability(scores[order]).tolist(), scores[order].tolist()
+
+
+def cardinality_violations(model, bounds, triples, threads=None, progress=None):
+    """Exact X_hr (Eq. 4) of all subjects of each bounded relation, the heads of r in `triples` (train).
+
+    Returns a dict for each: relation (id), lower, upper, subjects (how many), outside (share of X outside the bounds),
+    mean, quartiles (3,), heads (n,) ids and sums (n,) their X_hr, float64. A relation without heads is left out.
+    """
+    check_finite(model.params)
+    triples = checked_triples(triples, model.n_entities, model.n_relations)
+    if np.shape(bounds) != (model.n_relations, 2):
+        raise CardkgeError(f"bounds must have shape ({model.n_relations}, 2), found {np.shape(bounds)}")
+    n, lower_upper = model.n_entities, np.asarray(bounds, np.float64)
+    of_bounded = triples[is_bounded(lower_upper)[triples[:, 1]]]
+    pairs = sorted_distinct(of_bounded[:, 1].astype(np.int64) * n + of_bounded[:, 0])
+    relations, heads, sums = pairs // n, pairs % n, np.empty(len(pairs))
+
+    def add_up(first, last, scores):
+        sums[first:last] = probability(scores).sum(1, dtype=np.float64)
+
+    with Threads(threads) as threads:
+        scored_blocks(model, 1, heads, relations, threads, add_up, progress=progress)
+    found = []
+    for relation in np.unique(relations):
+        of_relation, (lower, upper) = relations == relation, lower_upper[relation].tolist()
+        x = sums[of_relation]
+        one = {"relation": int(relation), "lower": lower, "upper": upper, "subjects": len(x)}
+        one |= {"outside": float(((x < lower) | (x > upper)).mean()), "mean": float(x.mean())}
+        one |= {"quartiles": np.percentile(x, (25, 50, 75)).tolist(), "heads": heads[of_relation], "sums": x}
+        found.append(one)
+    return found

@@ -1,0 +1,205 @@
+"""Files: read by blocks, written whole or not at all, folders made and taken for sole use."""
+
+import codecs
+import contextlib
+import csv
+import gzip
+import io
+import json
+import os
+import sys
+import tempfile
+import zlib
+from pathlib import Path
+
+from cardkge import CardkgeError
+
+
+def replace_file(path, write):
+    """Write a file completely or not at all.
+
+    `write(file)` gets a binary file under a temporary name beside `path`, which is renamed to
+    `path` when all is on the disk. If that fails (the disk is full, say) CardkgeError is raised,
+    the temporary file is removed and an old file at `path` is untouched. A symbolic link is
+    followed; a device or a pipe, and what /dev/stdout stands for, is written to directly. The mode
+    is the umask's.
+    """
+    try:
+        own = {"/dev/stdout": sys.stdout, "/dev/stderr": sys.stderr}.get(os.fspath(path))
+        if own is not None or (os.path.exists(path) and not os.path.isfile(path)):
+            if own is not None:  # the stream itself: opened anew, a file would be written over
+                own.flush()
+            with open(path if own is None else os.dup(own.fileno()), "wb") as file:
+                write(file)
+            return
+        path = os.path.realpath(path)
+        temporary = f"{path}.{os.urandom(4).hex()}.tmp"
+        try:
+            with open(temporary, "xb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:  # Ctrl-C too
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+    except OSError as error:
+        reason = error.strerror or error
+        raise CardkgeError(f"cannot write {path}: {reason}; an older file is unchanged") from error
+
+
+BLOCK = 1 << 18  # bytes read at a time: the strings of one block are in memory, never the file's
+
+
+def read_blocks(path):
+    """Yield (line number, text of that line and of some after it) through a whole UTF-8 file.
+
+    Every line ends in LF: a byte order mark and the CR of a CRLF are dropped, a last LF added.
+    """
+    number = 1
+    try:
+        with (gzip.open if str(path).endswith(".gz") else open)(path, "rb") as file:
+            while block := file.read(BLOCK) + file.readline():
+                if number == 1:
+                    block = block.removeprefix(codecs.BOM_UTF8)
+                if not block.endswith(b"\n"):
+                    block += b"\n"
+                block = block.replace(b"\r\n", b"\n")
+                yield number, block.decode("utf-8")
+                number += block.count(b"\n")
+    except UnicodeDecodeError as error:
+        number += block.count(b"\n", 0, error.start)
+        found = f"byte 0x{block[error.start]:02x}, {error.reason}"
+        raise CardkgeError(f"{path}:{number}: not UTF-8 ({found}); convert the file") from None
+    except (OSError, EOFError, zlib.error) as error:  # EOFError, zlib: a damaged .gz
+        reason = getattr(error, "strerror", None) or error
+        raise CardkgeError(f"{path}: cannot be read: {reason}") from error
+
+
+REMEDY = "restore it from a copy, or remove its folder and train again"
+
+
+def read_json(path):
+    """The JSON object in a file, or a CardkgeError."""
+    try:
+        value = json.loads(path.read_bytes().decode("utf-8"))
+    except OSError as error:
+        raise CardkgeError(f"{path}: cannot be read ({error.strerror}); {REMEDY}") from error
+    except (ValueError, RecursionError) as error:
+        raise CardkgeError(f"{path}: not JSON ({error}); {REMEDY}") from error
+    if not isinstance(value, dict):
+        raise CardkgeError(f"{path}: not a JSON object; {REMEDY}")
+    return value
+
+
+def json_bytes(value):
+    # floats are written by repr, which every reader of IEEE doubles turns back into the same bits
+    # half letters, of a path that is not UTF-8, become escapes, which JSON has too
+    return (json.dumps(value, indent=2, ensure_ascii=False, default=float) + "\n").encode(errors="backslashreplace")
+
+
+def write_json(path, value):
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    replace_file(path, lambda file: file.write(text.encode(errors="backslashreplace")))
+
+
+def csv_text(columns, rows):
+    """The text of a CSV file with these columns, of dicts that may lack some."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def read_toml(path):
+    try:
+        import tomllib
+    except ImportError:  # Python 3.10
+        try:
+            import tomli as tomllib
+        except ImportError as error:
+            raise CardkgeError(
+                f"{path}: TOML needs Python 3.11, or `pip install tomli`; --grid needs neither"
+            ) from error
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except (OSError, ValueError) as error:
+        raise CardkgeError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+
+
+IN_USE = "another process trains into it"
+
+
+def in_use(folder):
+    return CardkgeError(f"{folder}: {IN_USE}; wait for it, or choose another folder with --out")
+
+
+@contextlib.contextmanager
+def sole_use(folder):
+    """Takes the folder for this process, among those of this machine, and says whether it could: not while another has
+    it. The system gives it back when the process ends, however that ends. What cannot be locked, for it is not there
+    or the system has no locks of folders, counts as taken."""
+    with contextlib.ExitStack() as held:
+        try:
+            import fcntl
+
+            descriptor = os.open(folder, os.O_RDONLY)
+            held.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            alone = True
+        except BlockingIOError:
+            alone = False
+        except (ImportError, OSError):
+            alone = True
+        yield alone
+
+
+@contextlib.contextmanager
+def made_folder(out):
+    """The folder, made if need be, and those that were made, the innermost first: at the end they vanish if they are
+    empty and still listed."""
+    made = []
+    try:
+        yield make_folder(out, made), made
+    finally:
+        with contextlib.suppress(OSError):
+            for folder in made:
+                folder.rmdir()
+
+
+def make_folder(out, made):
+    """Make the folder, None: the next free number under runs/, and what is missing above it; what was made is entered
+    in `made`, the innermost first. An error if no file can be written there."""
+    if out and os.path.isfile(out):
+        raise CardkgeError(f"{out} is a file; choose another folder with --out")
+    try:
+        goal = out or Path("runs")
+        for folder in reversed([goal, *goal.parents]):
+            with contextlib.suppress(FileExistsError):  # another process was quicker
+                if not folder.is_dir():
+                    folder.mkdir()
+                    made.insert(0, folder)
+        out = out or numbered_folder(goal, made)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise CardkgeError(
+            f"{error.filename or out}: cannot be written ({error.strerror}); choose another folder with --out"
+        ) from error
+    return out
+
+
+def numbered_folder(parent, made):
+    """Make the next free number under `parent`."""
+    taken = [int(entry.name) for entry in parent.iterdir() if entry.name.isdecimal()]
+    following = max(taken, default=0) + 1
+    while True:
+        folder = parent / f"{following:04d}"
+        with contextlib.suppress(FileExistsError):  # another process was quicker
+            folder.mkdir()
+            made.insert(0, folder)
+            return folder
+        following += 1

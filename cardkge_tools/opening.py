@@ -1,0 +1,68 @@
+"""Data sets and runs as a command names them, with a warning for what a user should know of them."""
+
+import click
+
+from cardkge import CardkgeError, is_bounded
+from cardkge_tools.graphs import describe_data, find_bounds, load_dataset
+from cardkge_tools.runs import align_dataset, load_run
+from cardkge_tools.terminal import warn
+
+
+def open_data(name, columns, **options):
+    """Load a data set and print its warnings."""
+    dataset = load_dataset(name, columns, **options)
+    for message in dataset.warnings:
+        warn(message)
+    return dataset
+
+
+def run_data(run, data=None, **where):
+    """The data set of a run, from where it is now."""
+    try:
+        return open_data(data or run.settings.data, run.settings.columns, **where)
+    except CardkgeError as error:
+        if data:
+            raise
+        raise CardkgeError(f"{error} (--data says where the run's data is now)") from error
+
+
+def open_run(folder, data=None):
+    """A saved run and its data set, with the ids of the run."""
+    run = load_run(folder)
+    return run, aligned_data(run, folder, data)
+
+
+def aligned_data(run, folder, data, **where):
+    """`run_data` with the ids of the run; a warning where the triples are others than the run's, or it has learnt
+    nothing yet."""
+    if run.epoch == 0:
+        warn(f"{folder} has completed no epoch: its parameters are still random")
+    dataset = run_data(run, data, **where)
+    if describe_data(dataset) == run.data:
+        return dataset
+    warn(f"{dataset.folder}: these are not the triples that {folder} was trained on")
+    return align_dataset(dataset, run)
+
+
+def choose_bounds(bounds, runs, dataset):
+    """Bounds by relation name: those asked for, else the first run's that has any, else mined."""
+    if bounds is None:
+        for run in runs:
+            if is_bounded(run.bounds).any():
+                return dict(zip(run.relations, run.bounds.tolist(), strict=True))
+    array = find_bounds(bounds or "mined", dataset)
+    return dict(zip(dataset.relations, array.tolist(), strict=True))
+
+
+def open_beside(folder, other, data, bounds):
+    """A run, and another beside it: (folder -> run and its data set with the run's ids, bounds by relation name)."""
+    run, dataset = open_run(folder, data)
+    runs = {str(folder): (run, dataset)}
+    if other:
+        second = load_run(other)
+        if str(other) == str(folder):
+            raise click.UsageError("RUN and OTHER are the same folder.")
+        if second.data != run.data:
+            warn(f"{other} was trained on other data than {folder}")
+        runs[str(other)] = (second, align_dataset(dataset, second))
+    return runs, choose_bounds(bounds, [run for run, _ in runs.values()], dataset)

@@ -1,0 +1,250 @@
+"""The paper's tables and figures, its values beside ours."""
+
+import itertools
+import math
+
+import numpy as np
+
+from cardkge import SAMPLINGS, CardkgeError, cardinality_sums
+from cardkge_tools import SPLITS
+from cardkge_tools.download import PROJECT_DATA, dataset_table
+from cardkge_tools.engine.ranking import completions
+from cardkge_tools.files import read_json
+from cardkge_tools.graphs import find, find_bounds, known_answers
+from cardkge_tools.opening import open_data, open_run
+from cardkge_tools.options import MODEL_TITLES
+from cardkge_tools.reports import METRICS
+from cardkge_tools.runs import average_sum
+from cardkge_tools.terminal import interval, short
+from cardkge_tools.trials import make_trial, run_trials, trial_name
+
+
+class Reproduction:
+    """What `reproduce` was asked for, and a method for each table of PAPER_TABLES that returns headers and rows."""
+
+    def __init__(self, data, models, seeds, project, quick, out, jobs, threads):
+        facts = read_json(PROJECT_DATA / "reproduction.json")
+        self.paper, self.people, self.lambdas = (facts[name] for name in ("paper", "people", "lambdas"))
+        self.recipes, self.unprojected, self.quick_train = facts["recipes"], facts["unprojected"], facts["quick"]
+        self.project, self.data, self.models, self.seeds, self.quick = project, data, models, range(seeds), quick
+        self.run_options = {"out": out, "jobs": jobs, "threads": threads}
+        self.notes, self.points = [], {}
+
+    def pairs(self):
+        return [(data, model) for data in self.data for model in self.models]
+
+    def recipe(self, data, model):
+        recipe = self.recipes.get(data, self.recipes["default"])[model]
+        if self.project:
+            recipe = recipe | {"train": recipe["train"] | {"project": self.project}}
+        return recipe if self.project != "none" else {"train": recipe["train"], "regulariser": self.unprojected}
+
+    def trial(self, data, model, variant, seed):
+        """A run of the recipe: "plain", or with the regulariser as "bounded", a sampling or a lambda says."""
+        recipe = self.recipe(data, model)
+        options = {"data": data, "model": model, **recipe["train"], "seed": seed}
+        if variant not in ("plain", 0):
+            changed = {} if variant == "bounded" else {"lambda": variant}
+            if variant in SAMPLINGS:
+                changed = {"sampling": variant, **recipe.get(variant, {})}
+            options |= recipe["regulariser"] | changed
+        if self.quick:
+            options |= self.quick_train
+        return make_trial(options, f"the recipe of {model} for {data}")
+
+    def run(self, variants, violations=False, seeds=None):
+        """(data, model) -> variant -> the outcomes of its seeds."""
+
+        def bounds(trial):  # the same for a run without the regulariser
+            return self.recipe(trial["data"], trial["model"])["regulariser"]["bounds"]
+
+        seeds = seeds or self.seeds
+        keys = [(*pair, variant, seed) for pair in self.pairs() for variant in variants for seed in seeds]
+        trials = [self.trial(*key) for key in keys]
+        outcomes, failed = run_trials(trials, **self.run_options, bounds=bounds if violations else None)
+        for name, error in failed.items():
+            raise CardkgeError(f"{len(failed)} of {len(trials)} runs failed; {name}: {error}")
+        seconds = sum(outcome["seconds"] for outcome in outcomes)
+        self.notes = [
+            f"{len(outcomes)} runs, which trained for {seconds / 60:,.1f} minutes. Their settings, but the seed:"
+        ]
+        self.notes += dict.fromkeys(trial_name(trial).rpartition(",seed=")[0] for trial in trials)
+        found = dict(zip(keys, outcomes, strict=True))
+        return {
+            (data, model): {variant: [found[data, model, variant, seed] for seed in seeds] for variant in variants}
+            for data, model in self.pairs()
+        }
+
+    def found(self, name):
+        """The data set; None for one of the table `data` that is not on this machine."""
+        folders = {entry["name"]: entry["folder"] for entry in dataset_table()}
+        return open_data(name, "hrt") if folders.get(name, name) else None
+
+    def datasets(self):
+        names, rows = ("relations", "entities", *SPLITS), []
+        for name in self.data:
+            where, sizes = f"not on this machine; see `data fetch {name}`", [""] * 5
+            if dataset := self.found(name):
+                sizes = [dataset.n_relations, dataset.n_entities, *(len(getattr(dataset, split)) for split in SPLITS)]
+                where, sizes = "here", [f"{size:,}" for size in sizes]
+            rows.append([name, where, *sizes])
+            if name in self.paper["datasets"]:
+                rows.append(["", "paper", *(f"{size:,}" for size in self.paper["datasets"][name])])
+        return ["data", "", *names], rows
+
+    def constraints(self):
+        rows = []
+        for name in self.data:
+            paper = {relation: interval(*bound) for relation, bound in self.paper["constraints"].get(name, {}).items()}
+            ours = dict.fromkeys(paper, f"not on this machine; see `data fetch {name}`")
+            if dataset := self.found(name):
+                bounds = find_bounds("mined", dataset).tolist()
+                ours = {relation: interval(*bound) for relation, bound in zip(dataset.relations, bounds, strict=True)}
+            for relation in paper or ours:
+                rows.append([name, relation, ours.get(relation, "no such relation"), paper.get(relation, "-")])
+        return ["data", "relation", "here", "paper"], rows
+
+    def metric_rows(self, start, found, paper, minus=None, paper_minus=None):
+        """A row of our metrics, then the paper's; of the differences, if `minus` has the outcomes to subtract."""
+
+        def test(outcomes, name):
+            return outcomes and [outcome["test"]["filtered"]["both"][name] for outcome in outcomes]
+
+        signed = minus is not None
+        ours = [percent(estimate(test(found, name), test(minus, name)), signed) for name in METRICS]
+        rows = [[*start, "here", *ours, str(len(found))]]
+        if paper and (paper_minus or not signed):
+            theirs = [paper[name] - paper_minus[name] if signed else paper[name] for name in METRICS]
+            rows.append([*("" for _ in start), "paper", *(f"{x:+.2f}" if signed else f"{x:.2f}" for x in theirs), ""])
+        return rows
+
+    def comparison(self, first, *others):
+        """Rows of the metrics of the variants, and of the differences of the others to the first."""
+        rows = []
+        for (data, model), found in self.run((first, *others)).items():
+            paper = self.paper["link-prediction"].get(data, {}).get(model, {})
+            paper = paper | (self.paper["sampling"].get(data, {}) if model == "complex" else {})
+            start = [data, MODEL_TITLES[model]]
+            for variant in found:
+                rows += self.metric_rows([*start, variant], found[variant], paper.get(variant))
+                start = ["", ""]
+            for variant in others:
+                against = found[first], paper.get(first)
+                title = f"{variant} - {first}"
+                rows += self.metric_rows(["", "", title], found[variant], paper.get(variant), *against)
+        headers = [*(f"{name.upper() if name == 'mrr' else name} %" for name in METRICS), "seeds"]
+        return ["data", "model", "", "", *headers], rows
+
+    def link_prediction(self):
+        return self.comparison("plain", "bounded")
+
+    def sampling(self):
+        return self.comparison("plain", "uniform", "importance", "bernoulli")
+
+    def violations(self):
+        rows = []
+        for (data, model), found in self.run(("plain", "bounded"), violations=True).items():
+            start, paper = [data, MODEL_TITLES[model]], self.paper["violations"].get(data, {}).get(model, {})
+            for relation, first in found["plain"][0]["violations"].items():
+                parts = [[outcome["violations"][relation] for outcome in outcomes] for outcomes in found.values()]
+                plain, bounded = ([v["mean"] for v in part] for part in parts)
+                row = [*start, relation, interval(first["lower"], first["upper"]), f"{first['subjects']:,.0f}"]
+                row += [percent(estimate([v["outside"] for v in part])) for part in parts]
+                row += [amount(estimate(plain)), amount(estimate(bounded)), amount(estimate(bounded, plain), True)]
+                row += [percent(estimate(bounded, plain, relative=True), True)]
+                rows.append([*row, f"{paper[relation]:+d}" if relation in paper else ""])
+                start = ["", ""]
+        headers = ["data", "model", "relation", "bound", "heads", "outside %: plain", "bounded"]
+        return [*headers, "mean X: plain", "bounded", "change", "change %", "paper"], rows
+
+    def weight(self):
+        """The points of the figure are kept in self.points: (data, model) -> list of dicts."""
+        rows, first = [], self.lambdas[0]
+        for (data, model), found in self.run(self.lambdas, violations=True).items():
+            hits = {w: [o["test"]["filtered"]["both"]["hits@10"] for o in part] for w, part in found.items()}
+            sums = {w: [average_sum(o["violations"]) for o in part] for w, part in found.items()}
+            start, points = [data, MODEL_TITLES[model]], []
+            for weight in self.lambdas:
+                x, h = estimate(sums[weight]), estimate(hits[weight])
+                changes = ["", ""]
+                if weight != first:
+                    changes = [amount(estimate(sums[weight], sums[first]), True)]
+                    changes += [percent(estimate(hits[weight], hits[first]), True)]
+                rows.append([*start, f"{weight:g}", amount(x), percent(h), *changes, str(len(self.seeds))])
+                start = ["", ""]
+                point = {"lambda": weight, "x_mean": x["mean"], "x_interval": x["interval"]}
+                points.append(point | {"hits@10": h["mean"], "hits@10_interval": h["interval"]})
+            self.points[data, model] = points
+        return ["data", "model", "lambda", "mean X", "hits@10 %", "change of mean X", "of hits@10", "seeds"], rows
+
+    def poe(self):
+        """The tails that seed 0 finds likely, p > 0.8, and at least five."""
+        rows = []
+        for data in self.data:
+            if data not in self.people:
+                raise CardkgeError(f"no person of {data} is named in data/reproduction.json")
+        variants = ("plain", "bounded")
+        self.run(variants, seeds=[0])
+        for (data, model), variant in itertools.product(self.pairs(), variants):
+            folder = self.run_options["out"] / trial_name(self.trial(data, model, variant, 0))
+            run, dataset = open_run(folder, data)
+            head, relation = self.people[data]
+            h, r = find(run.entities, head, "entity"), find(run.relations, relation, "relation")
+            ids, probabilities, _ = completions(run.best_model(), r, head=h)
+            likely, total = sum(p > 0.8 for p in probabilities), cardinality_sums(run.best_model(), r, [h])[0]
+            known = known_answers(dataset, 0, h, r)
+            theirs = self.paper["poe"] if (data, model) == ("fb13", "distmult") else {}
+            paper = [f"{name} {p:.3f}" for name, p in theirs.get(variant, [])]
+            start = [data, MODEL_TITLES[model], variant, f"{head}, {relation}, ?"]
+            for rank, (e, p) in enumerate(zip(ids[: max(5, min(likely, 10))], probabilities)):
+                row = [run.entities[e], known.get(e, "-"), f"{p:.3f}"]
+                rows.append([*start, *row, paper[rank] if rank < len(paper) else ""])
+                start = ["", "", "", ""]
+            count = f"{theirs[f'{variant}_likely']} with p > 0.8" if theirs else ""
+            rows.append([*start, f"{likely} with p > 0.8; X = {short(total)}", "", "", count])
+        return ["data", "model", "", "query", "tail", "known", "p", "paper"], rows
+
+
+# t with P(|T| <= t) = 0.95, of Student's distribution with 1, 2, ... 29 degrees of freedom
+T_95 = (
+    12.70620474, 4.30265273, 3.182446305, 2.776445105, 2.570581836, 2.446911851, 2.364624252, 2.306004135,
+    2.262157163, 2.228138852, 2.20098516, 2.17881283, 2.160368656, 2.144786688, 2.131449546, 2.119905299,
+    2.109815578, 2.10092204, 2.093024054, 2.085963447, 2.079613845, 2.073873068, 2.06865761, 2.063898562,
+    2.059538553, 2.055529439, 2.051830516, 2.048407142, 2.045229642,
+)  # fmt: skip
+
+
+def estimate(values, minus=None, relative=False):
+    """Mean of values (n,), one for each seed, and the half width of its 95 % confidence interval, by Student's t with
+    n - 1 degrees of freedom, from 30 values on with 29, a little too wide: {"mean", "interval"}. The interval of one
+    value is None, for it is unknown.
+
+    With `minus` (n,), of the paired differences values - minus; relative: as shares of minus, not finite where minus
+    is 0. Raises CardkgeError for no values, or for pairs that lack one.
+    """
+    values = np.asarray(values, np.float64)
+    if minus is not None:
+        minus = np.asarray(minus, np.float64)
+        if len(minus) != len(values):
+            raise CardkgeError(f"pairs need as many values on both sides, found {len(values)} and {len(minus)}")
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values = (values - minus) / (minus if relative else 1)
+    n = len(values)
+    if n == 0:
+        raise CardkgeError("an estimate needs a value, found none")
+    with np.errstate(invalid="ignore"):
+        interval = float(T_95[min(n - 1, len(T_95)) - 1] * values.std(ddof=1) / math.sqrt(n)) if n > 1 else None
+    return {"mean": float(values.mean()), "interval": interval}
+
+
+def percent(value, signed=False):
+    """An estimate in percent, with its interval."""
+    sign = "+" if signed else ""
+    text = f"{100 * value['mean']:{sign}.2f}"
+    return text if value["interval"] is None else f"{text} ± {100 * value['interval']:.2f}"
+
+
+def amount(value, signed=False):
+    """An estimate of a sum, with its interval."""
+    text = ("+" if signed and value["mean"] >= 0 else "") + short(value["mean"])
+    return text if value["interval"] is None else f"{text} ± {short(value['interval'])}"

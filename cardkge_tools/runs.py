@@ -1,0 +1,454 @@
+"""Saved runs. A run is a folder.
+
+model.npz is the state: what training needs to go on, bit by bit. config.json says what the run is (settings, data),
+bounds.tsv and history.csv what their names say, and metrics.json holds the test metrics of exactly the state in
+model.npz, or is absent.
+"""
+
+import contextlib
+import copy
+import csv
+import hashlib
+import json
+import math
+import os
+import shutil
+import tempfile
+import time
+import typing
+import zipfile
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+
+import numpy as np
+
+import cardkge
+from cardkge import DIMS, HITS, MODELS, CardkgeError, Model, Settings, fits, option_name, project_rows
+from cardkge_tools import SPLITS
+from cardkge_tools.engine.ranking import check_finite
+from cardkge_tools.files import REMEDY, csv_text, json_bytes, read_json, replace_file
+from cardkge_tools.graphs import describe_data, find_bounds, join_names, read_bounds, write_bounds
+
+FORMAT_VERSION = 1
+RUN_FILES = ("config.json", "history.csv", "bounds.tsv", "model.npz", "metrics.json")
+STAGE = ".saving"  # begins the name of a folder inside the run that holds the new files until all are complete
+
+
+@dataclass
+class Run:
+    """A model in training: what `train` continues and `save_run` saves. An epoch under way is counted in `step`."""
+
+    settings: Settings
+    entities: list[str]
+    relations: list[str]
+    model: Model
+    accumulators: dict  # AdaGrad's, by parameter name; empty for SGD
+    bounds: np.ndarray  # (R, 2)
+    epoch: int = 0  # epochs completed
+    step: int = 0  # steps completed of the next one
+    partial: dict = field(default_factory=dict)  # sums over those steps
+    history: list = field(default_factory=list)  # a dict for each epoch
+    best: dict | None = None  # with validation: epoch, mrr, hits@10, params
+    metrics: dict | None = None  # on test: {"filtered": metrics_by_side, "raw": metrics_by_side}
+    data: dict = field(default_factory=dict)  # `describe_data` of the data it is trained on
+
+    def best_model(self):
+        """The model at its best validation, or as it is now where there was none."""
+        if self.best is None:
+            return self.model
+        model = copy.copy(self.model)
+        model.params = self.best["params"]
+        return model
+
+
+def new_model(settings, n_entities, n_relations, initialise=True):
+    """The model that the settings name, initialised from their seed, or with no parameters yet."""
+    options = {"hidden": settings.hidden} if settings.model == "ermlp" else {}
+    dim = settings.dim or DIMS[settings.model]
+    seed = np.random.default_rng([settings.seed, 0]) if initialise else None
+    return MODELS[settings.model](n_entities, n_relations, dim=dim, seed=seed, dtype=settings.dtype, **options)
+
+
+def new_run(settings, dataset, bounds=None):
+    """A run before its first step: parameters initialised, entity rows projected. bounds (R, 2); None: as the settings
+    name them."""
+    settings.check()
+    model = new_model(settings, dataset.n_entities, dataset.n_relations)
+    if settings.project == "unit":
+        project_rows(model.params["entity"])
+    accumulators = {}
+    if settings.optimizer == "adagrad":
+        accumulators = {name: np.full_like(array, settings.accumulator) for name, array in model.params.items()}
+    if bounds is None:
+        bounds = find_bounds(settings.bounds, dataset)
+    bounds = np.array(bounds, np.float64)
+    if bounds.shape != (dataset.n_relations, 2):
+        raise CardkgeError(f"bounds must have shape ({dataset.n_relations}, 2), found {bounds.shape}")
+    if not ((bounds[:, 0] >= 0) & (bounds[:, 0] <= bounds[:, 1]) & (bounds[:, 0] < np.inf)).all():
+        raise CardkgeError("bounds must be 0 <= lower <= upper, lower finite")
+    names = dataset.entities, dataset.relations
+    return Run(settings, *names, model, accumulators, bounds, data=describe_data(dataset))
+
+
+def align_dataset(dataset, run):
+    """The same Dataset with the ids of `run`, whose vocabulary may be larger or in another order.
+
+    Raises CardkgeError naming the first entity or relation that the run does not know.
+    """
+    columns = []
+    for kind, names, known in (
+        ("entity", dataset.entities, run.entities),
+        ("relation", dataset.relations, run.relations),
+    ):
+        ids = {name: i for i, name in enumerate(known)}
+        for name in names:
+            if name not in ids:
+                raise CardkgeError(
+                    f"{dataset.folder}: {kind} {name!r} is unknown to the run, which knows "
+                    f"{len(ids)}; give the data that it was trained on, or train on this data"
+                )
+        columns.append(np.array([ids[name] for name in names], dtype=np.int32))
+    entity, relation = columns
+    aligned = {}
+    for split in SPLITS:
+        h, r, t = getattr(dataset, split).T
+        aligned[split] = np.column_stack((entity[h], relation[r], entity[t]))
+    return replace(dataset, entities=run.entities, relations=run.relations, **aligned)
+
+
+def is_run(folder):
+    """Whether the folder holds a run, perhaps a damaged one: its config.json or model.npz is one of ours."""
+    with contextlib.suppress(CardkgeError):
+        config = read_json(Path(folder) / "config.json")
+        return "format_version" in config and "settings" in config
+    with contextlib.suppress(CardkgeError):
+        return "state" in _read_arrays(Path(folder) / "model.npz")
+    return False
+
+
+def save_run(run, folder):
+    """Write the run to its folder, which is made if need be; files not of a run are left alone.
+
+    All files are completed in a folder inside it before the first is renamed into place, so a
+    full disk leaves the old state whole. model.npz is the last renamed (before metrics.json, which
+    belongs to it): cut short between two renames, the text files are at most ahead of it, and
+    load_run drops what is. Parameters that are not finite are refused.
+
+    The bytes of model.npz depend on the settings and the state alone, not on time or place (in
+    mid-epoch they hold the seconds that the epoch took so far).
+    """
+    check_finite(run.model.params)
+    folder = Path(folder)
+    contents = {"history.csv": _history_text(run.history).encode(), "config.json": json_bytes(_config(run))}
+    if run.metrics is not None:
+        contents["metrics.json"] = json_bytes(run.metrics)
+    stage = None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for left in folder.glob(f"{STAGE}*"):  # by a program that was killed; one at work is younger
+            if time.time() - left.stat().st_mtime > 3600:
+                shutil.rmtree(left, ignore_errors=True)
+        stage = Path(tempfile.mkdtemp(prefix=STAGE, dir=folder))
+        # not compressed: trained parameters barely shrink
+        replace_file(stage / "model.npz", lambda file: np.savez(file, **_arrays(run)))
+        write_bounds(stage / "bounds.tsv", run.bounds, run.relations)
+        for name, content in contents.items():
+            replace_file(stage / name, lambda file, content=content: file.write(content))
+        (folder / "metrics.json").unlink(missing_ok=True)
+        for name in RUN_FILES:
+            if name in contents or name in ("bounds.tsv", "model.npz"):
+                os.replace(stage / name, folder / name)
+    except OSError as error:
+        raise CardkgeError(
+            f"{folder}: the run cannot be saved here ({error.strerror or error}); "
+            "make room, or choose another folder with --out"
+        ) from error
+    finally:
+        if stage:
+            shutil.rmtree(stage, ignore_errors=True)
+
+
+def save_metrics(run, folder):
+    """Write metrics.json of a run that is saved but for its metrics."""
+    replace_file(Path(folder) / "metrics.json", lambda file: file.write(json_bytes(run.metrics)))
+
+
+def load_run(folder):
+    """The Run that save_run wrote. Every fault is a CardkgeError that names the file.
+
+    Nothing is unpickled. Arrays keep their dtype and every bit.
+    """
+    folder = Path(folder)
+    if not os.path.isdir(folder):  # unlike Path's, these take what is unreadable for absent
+        found = "is a file, not the folder of a run" if os.path.exists(folder) else "no such run"
+        raise CardkgeError(f"{folder}: {found}; give a folder that train has written")
+    if not os.path.exists(folder / "config.json"):
+        raise CardkgeError(f"{folder}: not a run, for it has no config.json; give a folder that train has written")
+    settings, data = _parse_config(folder / "config.json")
+    path = folder / "model.npz"
+    arrays = _read_arrays(path)
+    state = _parse_state(path, arrays, settings)
+    entities, relations = (_split_names(path, arrays, kind, data[kind]) for kind in ("entities", "relations"))
+    groups = {"params": {}, "accumulators": {}, "best": {}}
+    for name, array in arrays.items():
+        group, _, key = name.partition(".")
+        if group in groups:
+            groups[group][key] = array
+    model = new_model(settings, len(entities), len(relations), initialise=False)
+    wanted = {"params": True, "accumulators": settings.optimizer == "adagrad", "best": state["best"]}
+    for group, there in wanted.items():
+        _check_arrays(path, group, groups[group], model.shapes if there else {}, model.dtype)
+    model.params = groups["params"]
+    best = {**state["best"], "params": groups["best"]} if state["best"] else None
+    bounds = read_bounds(folder / "bounds.tsv", relations)
+    if _bounds_digest(bounds) != state.get("bounds"):
+        raise CardkgeError(f"{folder / 'bounds.tsv'}: not the bounds that the run was trained with; {REMEDY}")
+    metrics_path = folder / "metrics.json"
+    return Run(
+        settings=settings,
+        entities=entities,
+        relations=relations,
+        model=model,
+        accumulators=groups["accumulators"],
+        bounds=bounds,
+        epoch=state["epoch"],
+        step=state["step"],
+        partial=state["partial"],
+        history=_read_history(folder / "history.csv", state["epoch"]),
+        best=best,
+        metrics=read_json(metrics_path) if metrics_path.exists() else None,
+        data=data,
+    )
+
+
+def read_config(folder):
+    """The Settings of a saved run and the `describe_data` of its data; CardkgeError as `load_run`."""
+    return _parse_config(Path(folder) / "config.json")
+
+
+def read_outcome(folder):
+    """What a finished run came to, without reading its parameters.
+
+    Returns {"epoch": the one kept, "valid": {"mrr", "hits@10"} there, or None where nothing was validated, "test": as
+    in metrics.json, "seconds": of training}. Raises CardkgeError as `load_run` does, and where the run is not finished.
+    """
+    folder = Path(folder)
+    test, epochs = read_json(folder / "metrics.json"), read_json(folder / "config.json").get("epoch")
+    if type(epochs) is not int:
+        raise CardkgeError(f"{folder / 'config.json'}: 'epoch' is {epochs!r}, expected int; {REMEDY}")
+    history = _read_history(folder / "history.csv", epochs)
+    wanted, file = {"mrr", "mean_rank", *(f"hits@{n}" for n in HITS)}, "metrics.json"
+    try:
+        for setting in ("filtered", "raw"):
+            if not all(fits(test[setting]["both"][name], float) for name in wanted):
+                raise TypeError(f"{setting} metrics are no numbers")
+        file = "history.csv"
+        seconds = sum(record["seconds"] for record in history)
+        validated = [record for record in history if "valid_hits@10" in record]
+        best = max(validated, key=lambda record: (record["valid_hits@10"], record["valid_mrr"]), default=None)
+    except (KeyError, TypeError) as error:
+        raise CardkgeError(f"{folder / file}: damaged ({error}); {REMEDY}") from error
+    return {
+        "epoch": best["epoch"] if best else len(history),
+        "valid": {name: best[f"valid_{name}"] for name in ("mrr", "hits@10")} if best else None,
+        "test": test,
+        "seconds": seconds,
+    }
+
+
+def violations_json(part):
+    """What `violations --json` holds of a run; an upper bound of null is none."""
+    names = ("lower", "upper", "subjects", "outside", "mean", "quartiles")
+    return {relation: {n: None if v[n] == math.inf else v[n] for n in names} for relation, v in part.items()}
+
+
+def read_violations(path):
+    """The violations of one run, as `violations RUN --json` writes them: relation -> {"lower", "upper" (inf for null),
+    "subjects", "outside", "mean"}."""
+    try:
+        (found,) = read_json(Path(path)).values()
+        parts = {relation: dict(v, upper=np.inf if v["upper"] is None else v["upper"]) for relation, v in found.items()}
+        return {
+            r: {n: float(v[n]) for n in ("lower", "upper", "subjects", "outside", "mean")} for r, v in parts.items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CardkgeError(f"{path}: not the violations of one run; remove this file") from error
+
+
+def average_sum(violations):
+    """The mean over the relations of the mean X_hr of each (the paper's Figure 3)."""
+    return float(np.mean([v["mean"] for v in violations.values()]))
+
+
+def _settings_dict(run):
+    """The settings under their command-line names, dim resolved."""
+    settings = {option_name(f.name): getattr(run.settings, f.name) for f in fields(Settings)}
+    return {**settings, "dim": run.model.dim}
+
+
+def _config(run):
+    return {
+        "format_version": FORMAT_VERSION,
+        "program": f"cardkge {cardkge.__version__}",
+        "settings": _settings_dict(run),
+        "data": run.data,
+        "epoch": run.epoch,
+    }
+
+
+def _fixed(settings):
+    """The settings that no resumed run may change. epochs may grow and the data may move."""
+    return {name: value for name, value in settings.items() if name not in ("epochs", "data")}
+
+
+def _arrays(run):
+    """The members of model.npz."""
+    best = {k: v for k, v in run.best.items() if k != "params"} if run.best else None
+    state = {
+        "format_version": FORMAT_VERSION,
+        "settings": _fixed(_settings_dict(run)),
+        "epoch": run.epoch,
+        "step": run.step,
+        "partial": run.partial,
+        "best": best,
+        "bounds": _bounds_digest(run.bounds),
+    }
+    arrays = {
+        "state": np.frombuffer(json_bytes(state), dtype=np.uint8),
+        "entities": join_names(run.entities),
+        "relations": join_names(run.relations),
+    }
+    groups = {
+        "params": run.model.params,
+        "accumulators": run.accumulators,
+        "best": run.best["params"] if run.best else {},
+    }
+    for group, members in groups.items():
+        for name, array in sorted(members.items()):
+            arrays[f"{group}.{name}"] = np.ascontiguousarray(array)
+    return arrays
+
+
+def _bounds_digest(bounds):
+    return hashlib.sha256(np.ascontiguousarray(bounds, "<f8")).hexdigest()
+
+
+def _split_names(path, arrays, kind, count):
+    try:
+        names = arrays[kind].tobytes().decode().split("\n")
+    except (KeyError, UnicodeDecodeError) as error:
+        raise CardkgeError(f"{path}: it holds no readable {kind}; {REMEDY}") from error
+    if len(names) != count or len(set(names)) != count:
+        raise CardkgeError(f"{path}: it names {len(set(names))} {kind}, config.json counts {count}; {REMEDY}")
+    return names
+
+
+def _check_version(path, version):
+    if type(version) is not int or version < 1:
+        raise CardkgeError(f"{path}: format_version is {version!r}, not a number; {REMEDY}")
+    if version > FORMAT_VERSION:
+        raise CardkgeError(
+            f"{path}: format version {version} is later than {FORMAT_VERSION}, the last that this "
+            "program reads; use the newer program that wrote it"
+        )
+
+
+def _parse_config(path):
+    """Settings and the description of the data in config.json."""
+    config = read_json(path)
+    _check_version(path, config.get("format_version"))
+    parts = [config.get("settings"), config.get("data")]
+    kinds = typing.get_type_hints(Settings)
+    sizes = dict.fromkeys(("entities", "relations", *SPLITS), int)
+    wanted = [{option_name(name): kinds[name] for name in kinds}, {"sha256": str, **sizes}]
+    for part, found, expected in zip(("settings", "data"), parts, wanted, strict=True):
+        if not isinstance(found, dict):
+            raise CardkgeError(f"{path}: it has no object {part!r}; {REMEDY}")
+        for name in sorted(found.keys() ^ expected.keys()):
+            fault = "unknown" if name in found else "missing"
+            raise CardkgeError(f"{path}: {name!r} in {part!r} is {fault}; {REMEDY}")
+        for name, kind in expected.items():
+            if not fits(found[name], kind):
+                raise CardkgeError(
+                    f"{path}: {name!r} is {found[name]!r}, expected {getattr(kind, '__name__', kind)}; {REMEDY}"
+                )
+    settings = Settings(**{name: parts[0][option_name(name)] for name in kinds})
+    try:
+        settings.check()
+    except CardkgeError as error:
+        raise CardkgeError(f"{path}: {error}") from error
+    return settings, parts[1]
+
+
+def _read_arrays(path):
+    try:
+        with zipfile.ZipFile(path), np.load(path, allow_pickle=False) as stored:  # np.load alone takes more than zip
+            return {name: stored[name] for name in stored.files}
+    # zip, zlib, header, memory and object faults come as a dozen unrelated classes
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, OSError) and error.strerror:
+            reason = error.strerror
+        raise CardkgeError(f"{path}: cannot be read ({reason}); {REMEDY}") from error
+
+
+def _parse_state(path, arrays, settings):
+    """The member `state` of model.npz, its types checked."""
+    try:
+        state = json.loads(arrays["state"].tobytes().decode())
+        _check_version(path, state["format_version"])
+        best = state["best"]
+        counts = [state["epoch"], state["step"], *([best["epoch"]] if best else [])]
+        floats = [*state["partial"].values(), *(best.values() if best else [])]
+        if not all(type(n) is int and n >= 0 for n in counts):
+            raise ValueError("a count is no whole number")
+        if not all(fits(x, float) for x in floats):
+            raise ValueError("a sum is no number")
+        stored = dict(state["settings"])
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise CardkgeError(f"{path}: its state is damaged ({reason}); {REMEDY}") from error
+    given = {option_name(f.name): getattr(settings, f.name) for f in fields(Settings)}
+    for name, value in _fixed(given).items():
+        if stored.get(name) != value:
+            raise CardkgeError(
+                f"{path}: trained with {name} = {stored.get(name)!r}, but config.json says "
+                f"{value!r}; correct config.json, or remove its folder and train again"
+            )
+    return state
+
+
+def _check_arrays(path, group, arrays, shapes, dtype):
+    """Refuse arrays that are not those of the model: names, shapes, dtype, finite parameters."""
+    for name in sorted(arrays.keys() | shapes.keys()):
+        found = arrays.get(name)
+        if found is None or name not in shapes:
+            fault = "missing" if found is None else "unexpected"
+        elif found.shape != shapes[name] or found.dtype != dtype:
+            fault = f"{found.dtype} {found.shape}, expected {np.dtype(dtype)} {shapes[name]}"
+        else:
+            continue
+        raise CardkgeError(f"{path}: {group}.{name} is {fault}; {REMEDY}")
+    if group != "accumulators":  # which an overflow may have left infinite, to no other harm
+        check_finite(arrays, f"{path}: {group}")
+
+
+def _history_text(history):
+    """history.csv: a line per epoch; columns in order of first appearance, empty where absent."""
+    columns = list(dict.fromkeys(["epoch", *(name for record in history for name in record)]))
+    rows = [{name: int(x) if name == "epoch" else float(x) for name, x in record.items()} for record in history]
+    return csv_text(columns, rows)
+
+
+def _read_history(path, epochs):
+    """The records of the first `epochs` epochs: the file may be ahead of model.npz, see save_run."""
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            rows = [{name: float(x) for name, x in row.items() if x != ""} for row in csv.DictReader(file, strict=True)]
+        history = [{**row, "epoch": int(row["epoch"])} for row in rows if row["epoch"] <= epochs]
+        if [record["epoch"] for record in history] != list(range(1, epochs + 1)):
+            raise ValueError(f"expected the epochs 1 to {epochs}")
+    except (OSError, ValueError, TypeError, KeyError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CardkgeError(f"{path}: cannot be read ({reason}); {REMEDY}") from error
+    return history

@@ -1,0 +1,230 @@
+"""What the terminal needs, and nothing of NumPy: click types and options, tables of text, progress, signals."""
+
+import contextlib
+import math
+import os
+import shutil
+import signal
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import click
+
+PLAIN_LINES = 15  # of progress, where the output is no terminal
+
+
+class Program(click.Group):
+    """Turns what the library and the user raise into one line and an exit code."""
+
+    def invoke(self, ctx):
+        # names are UTF-8 whatever the locale; where it cannot show a letter, show its code
+        sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="backslashreplace")
+        try:
+            with warnings.catch_warnings():  # NumPy's of an overflow: the library reports its effect itself
+                warnings.simplefilter("ignore", RuntimeWarning)
+                result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except KeyboardInterrupt:
+            click.echo("stopped", err=True)
+            ctx.exit(128 + signal.SIGINT)
+        except MemoryError:
+            self.fail(
+                ctx,
+                "not enough memory for these sizes; try smaller ones (--dim, --hidden, --negatives), or smaller data",
+            )
+        except BrokenPipeError:
+            raise  # nobody reads on: click ends quietly
+        except OSError as error:
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - what is left in the old buffer cannot be written
+            gone = isinstance(error, FileNotFoundError)  # of os.getcwd(), which names no file
+            where = error.filename or ("the working directory" if gone else "cannot write the output")
+            self.fail(ctx, f"{where}: {error.strerror or error}")
+        except Exception as error:
+            library = sys.modules.get("cardkge")
+            if library is None or not isinstance(error, library.CardkgeError):
+                raise
+            self.fail(ctx, error)
+
+    @staticmethod
+    def fail(ctx, error):
+        click.echo("error: " + " ".join(str(error).splitlines()), err=True)
+        ctx.exit(1)
+
+
+class Real(click.FloatRange):
+    """A finite number in a range; click's own lets NaN and infinity pass."""
+
+    def convert(self, value, param, ctx):
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+
+def choice(*values):
+    return click.Choice(values)
+
+
+class NotEmpty:
+    """A kind of text that is there: as a path, "" is the working directory, which nobody has asked for."""
+
+    def convert(self, value, param, ctx):
+        if value == "":
+            self.fail("it is empty.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Text(NotEmpty, type(click.STRING)):
+    pass
+
+
+class PathName(NotEmpty, click.Path):
+    pass
+
+
+def option(names, kind, default, text):
+    """A click option; its default, if it has one, is shown beside its help."""
+    kinds = {"is_flag": True} if kind is bool else {"type": Text() if kind is str else kind}
+    return click.option(*names.split(), default=default, show_default=default is not None, help=text, **kinds)
+
+
+def options(*several):
+    """Several click options as one decorator, in the order of the help."""
+
+    def decorate(command):
+        for each in reversed(several):
+            command = each(command)
+        return command
+
+    return decorate
+
+
+AT_LEAST_0, AT_LEAST_1 = click.IntRange(0, 10**9), click.IntRange(1, 10**9)
+FILE, FOLDER = PathName(dir_okay=False), PathName(path_type=Path)
+
+
+def was_given(context, name):
+    """Whether the option stands on the command line."""
+    return context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
+
+
+def warn(message):
+    click.echo(f"warning: {message}", err=True)
+
+
+def say(text="", **options):
+    """click.echo of progress: where nobody reads on (`| head`), the work still goes on."""
+    try:
+        click.echo(text, **options)
+    except BrokenPipeError:
+        setattr(sys, "stderr" if options.get("err") else "stdout", open(os.devnull, "w"))  # noqa: SIM115
+
+
+def table(rows, headers, align="l", style="simple"):
+    """Print a table of text; `align` has an l or r per column, r for those after its end; style as in tabulate."""
+    from tabulate import tabulate
+
+    sides = [{"l": "left", "r": "right"}[side] for side in align.ljust(len(headers), "r")]
+    click.echo(tabulate(rows, headers, style, disable_numparse=True, colalign=sides if rows else None))
+
+
+def interval(lower, upper):
+    return f"[{lower:.15g}, {upper:.15g}" + (")" if math.isinf(upper) else "]")
+
+
+def short(value):
+    """Three digits or more of a sum."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def listed(text):
+    """The names in a text, which has commas between them or is the path of a folder; each once."""
+    names = (name.strip() for name in text.split(","))
+    return [text] if os.path.isdir(text) else list(dict.fromkeys(name for name in names if name))
+
+
+@contextlib.contextmanager
+def held_signals():
+    """Collect SIGINT, SIGTERM and SIGHUP (unless it is ignored, as under nohup) instead of dying of them."""
+    caught = []
+    signals = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signals.append(signal.SIGHUP)
+    before = {s: signal.signal(s, lambda number, frame: caught.append(number)) for s in signals}
+    try:
+        yield caught
+    finally:
+        for s in signals:
+            signal.signal(s, before[s])
+
+
+@contextlib.contextmanager
+def counter(what):
+    """A function (done, total) that shows how far something long has come: one line redrawn on a terminal; elsewhere a
+    line at each further tenth, once it has taken some seconds."""
+    terminal, shown, tenth = sys.stdout.isatty(), time.monotonic(), 0
+
+    def show(done, total):
+        nonlocal shown, tenth
+        if terminal and time.monotonic() - shown > 0.1:
+            say(f"\r{what}: {done:,} of {total:,}\x1b[K", nl=False)
+            shown = time.monotonic()
+        elif not terminal and 10 * done // total > tenth:
+            if time.monotonic() - shown > 5:
+                say(f"{what}: {done:,} of {total:,}", err=True)
+            tenth = 10 * done // total
+
+    yield show
+    if terminal:
+        say("\r\x1b[K", nl=False)
+
+
+class Progress:
+    """Shows training: one line redrawn on a terminal, at most about PLAIN_LINES lines elsewhere."""
+
+    def __init__(self, run, n_triples):
+        self.first, self.last, self.n_triples = run.epoch, run.settings.epochs, n_triples
+        self.every = max(1, math.ceil((self.last - self.first) / PLAIN_LINES))
+        self.terminal = sys.stdout.isatty()
+        self.start = self.drawn = time.monotonic()
+        self.text = ""
+
+    def on_epoch(self, run, record):
+        self.text = f"  objective {record['objective']:.4f}"
+        if record["penalty"]:
+            self.text += f" (penalty {record['penalty']:.4f})"
+        if "valid_mrr" in record:
+            self.text += f"  valid MRR {100 * record['valid_mrr']:.2f}"
+        self.text += f"  {self.n_triples / max(record['seconds'], 1e-9):,.0f} triples/s"
+        if self.terminal:
+            self.draw(run.epoch)
+        elif run.epoch in (self.first + 1, self.last) or run.epoch % self.every == 0:
+            say(f"epoch {run.epoch}/{self.last}{self.text}{self.left(run.epoch)}")
+
+    def on_step(self, run, step, steps):
+        if self.terminal and time.monotonic() - self.drawn > 0.1:
+            self.draw(run.epoch + step / steps)
+
+    def draw(self, done):
+        filled = int(20 * done / max(self.last, 1))
+        bar = "#" * filled + "-" * (20 - filled)
+        line = f"[{bar}] epoch {math.ceil(done)}/{self.last}{self.text}{self.left(done)}"
+        width = shutil.get_terminal_size().columns - 1
+        say(f"\r{line[:width]}\x1b[K", nl=False)
+        self.drawn = time.monotonic()
+
+    def left(self, done):
+        if done <= self.first:
+            return ""
+        seconds = (time.monotonic() - self.start) / (done - self.first) * (self.last - done)
+        return f"  {int(seconds) // 60}:{int(seconds) % 60:02d} left"
+
+    def close(self):
+        if self.terminal and self.drawn > self.start:
+            say()
