@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-import softmax_kernels as kernels
-from cardkge import Trainer, NonFinite, is_bounded
-from kernels import ERMLP, hidden_gradients, hidden_scores, take_rows
-from softmax_definition import draw_candidates, queries_of
+import kernels
+from cardkge import group_keys, is_bounded, queries_of, shuffle_queries, step_candidates, without_loops
+from cardkge_tools.engine.tables import kind_of
+from cardkge_tools.engine.trainer import Batches, NonFinite, Trainer
 
 BLOCK = 64  # rows of one matrix product: fixed, so that its bits do not depend on the threads
 TILE = 2**24  # scores that are in memory at once (at least 16 rows of them)
@@ -44,9 +44,8 @@ class Queries:
 def group_queries(model, triples, sides):
     """The queries of triples (n, 3) with their head (sides (n,) 0) or tail (1) open, those with the same given entity,
     relation and side as one, sorted by these."""
+    keys = group_keys(model, triples, sides)
     given, relations, answers, sides = queries_of(model, triples, sides)
-    n_relations = len(model.params["relation"])
-    keys = (sides * n_relations + relations) * model.n_entities + given
     order = np.lexsort((answers, keys))
     keys = keys[order]
     starts = np.flatnonzero(np.diff(keys, prepend=-1))
@@ -57,33 +56,27 @@ def group_queries(model, triples, sides):
 
 
 class SoftmaxBatches:
-    """The batches of a run under softmax: `draw` gives a step's queries and candidates, by generators seeded by (seed,
-    epoch, step). An epoch is a permutation of the distinct queries; a batch counts `batch_size` queries of single
-    triples, and has a distinct query with all its answers where its first one falls."""
+    """The batches of a run under softmax, as `softmax_loop` draws them, each beside the step before it."""
 
-    def __init__(self, model, settings, triples, size):
+    def __init__(self, trainer, triples):
+        self.trainer, self.settings, self.n_entities = trainer, trainer.settings, trainer.model.n_entities
         both = np.concatenate((triples, triples)), np.repeat([0, 1], len(triples))
-        self.settings, self.n_entities, self.size = settings, model.n_entities, size
-        self.queries = group_queries(model, *both)
-        self.steps = -(-len(both[0]) // size)
-        self.orders = {}
+        self.queries = group_queries(trainer.model, *both)
+        self.steps = -(-len(both[0]) // self.settings.batch_size)
+        self.orders, self.following = {}, None
 
     def draw(self, epoch, step):
         """(Queries, candidates or None) of a step."""
-        settings, queries = self.settings, self.queries
         if epoch not in self.orders:
             self.orders.clear()
-            order = np.random.default_rng([settings.seed, 1, epoch]).permutation(len(queries.given)).astype(np.int32)
-            lengths = np.diff(queries.limits)[order]
-            firsts = np.cumsum(lengths) - lengths  # the place of each one's first query
-            self.orders[epoch] = order, np.searchsorted(firsts, np.arange(self.steps + 1) * self.size)
-        order, cuts = self.orders[epoch]
-        batch = queries.take(np.sort(order[cuts[step] : cuts[step + 1]]))
-        if settings.softmax_candidates is None or epoch >= settings.epochs - settings.exact_epochs:
-            return batch, None
-        rng = np.random.default_rng([settings.seed, 2, epoch, step])
+            lengths = np.diff(self.queries.limits)
+            self.orders[epoch] = shuffle_queries(self.settings, epoch, lengths, self.settings.batch_size)
+        order, limits = self.orders[epoch]
+        batch = self.queries.take(np.sort(order[limits[step] : limits[step + 1]]))
         needed = np.concatenate((batch.given, batch.answers))
-        return batch, draw_candidates(rng, self.n_entities, needed, settings.softmax_candidates)
+        return batch, step_candidates(self.settings, epoch, step, self.n_entities, needed)
+
+    take = Batches.take
 
 
 @dataclass(frozen=True)
@@ -165,9 +158,10 @@ class SoftmaxTrainer(Trainer):
     the backward pass is matrix products too. ER-MLP is scored on hidden rows by `kernels.hidden_scores`.
     """
 
-    def __init__(self, model, accumulators, settings, bounds, triples, threads, loopless=None):
+    def __init__(self, model, accumulators, settings, bounds, triples, threads):
         self.model, self.settings, self.threads, self.accumulators = model, settings, threads, accumulators
-        self.bounds, self.loopless, self.buffers = np.asarray(bounds, np.float64), loopless, {}
+        self.bounds, self.buffers = np.asarray(bounds, np.float64), {}
+        self.loopless = without_loops(triples, model.n_relations) if settings.no_loops else None
         self.regularised = bool(is_bounded(self.bounds).any()) and settings.penalty_weight > 0
 
     @np.errstate(over="ignore", invalid="ignore")  # what is not finite is found, and raised as NonFinite
@@ -181,7 +175,7 @@ class SoftmaxTrainer(Trainer):
         model, settings, n_relations = self.model, self.settings, len(self.model.params["relation"])
         if not len(queries.given):  # a batch is empty where one distinct query is larger than it
             return dict.fromkeys(("objective", "loss", "l2", "n3", "penalty"), 0.0)
-        mlp = model.kind == ERMLP
+        mlp = kind_of(model) == kernels.ERMLP
         gather = self.mlp_gradients if mlp else self.row_gradients
         sums, gradients, touched = gather(queries, self.columns(queries, candidates))
 
@@ -229,7 +223,7 @@ class SoftmaxTrainer(Trainer):
             if settings.n3:
                 values = np.empty(len(of))
                 self.threads.run(
-                    kernels.add_n3, len(of), self.model.kind, settings.n3, params[name], ids[name], of,
+                    kernels.add_n3, len(of), kind_of(self.model), settings.n3, params[name], ids[name], of,
                     gradients[name], values, size=COLUMNS,
                 )  # fmt: skip
                 sums["n3"] += float(values.sum())
@@ -257,8 +251,8 @@ class SoftmaxTrainer(Trainer):
         n, m, width, table = len(queries.given), len(ids), params["entity"].shape[1], params["entity"]
         if m < model.n_entities:
             table = self.buffer("candidates", m, width)
-            threads.run(lambda i, j: take_rows(params["entity"], ids[i:j], table[i:j]), m, size=COLUMNS)
-        of = model.kind, params["entity"], params["relation"], queries.given, queries.relations, queries.sides
+            threads.run(lambda i, j: kernels.take_rows(params["entity"], ids[i:j], table[i:j]), m, size=COLUMNS)
+        of = kind_of(model), params["entity"], params["relation"], queries.given, queries.relations, queries.sides
         sources = self.buffer("sources", 2 * n, width)  # the queries, then the gradients of the given rows
         d_queries, d_relations = self.buffer("d_queries", n, width), self.buffer("d_relations", n, width)
         block, lists, dense = max(1, min(BLOCK, TILE // m)), [], None
@@ -373,10 +367,10 @@ class SoftmaxTrainer(Trainer):
 
         def work(i, j):
             b = i // tile.block
-            hidden_scores(rows[i:j], across, output, tile.scores[i:j])
+            kernels.hidden_scores(rows[i:j], across, output, tile.scores[i:j])
             tile.softmax(i, j)
             tile.coefficients(i, j)
-            hidden_gradients(tile.scores[i:j], rows[i:j], others, output, d_rows[i:j], d_others[b], d_output[b])
+            kernels.hidden_gradients(tile.scores[i:j], rows[i:j], others, output, d_rows[i:j], d_others[b], d_output[b])
 
         self.threads.run(work, len(rows), size=tile.block)
         return d_rows, d_others.sum(0), d_output.sum(0)
