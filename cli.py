@@ -376,11 +376,12 @@ def oracle():
 
 @oracle.command()
 @click.argument("file", type=FILE)
-def write(file):
+@option("--version", click.IntRange(1, 2), 2, "Of the values; version 2 adds softmax, N3 and reciprocal relations.")
+def write(file, version):
     """Write the reference values, inputs and outputs, to FILE (JSON)."""
     from cardkge_tools.oracle import write_oracle
 
-    write_oracle(file)
+    write_oracle(file, version)
     click.echo(file)
 
 
