@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-__version__ = "1.0.0"
+__version__ = "1.1.0"
 
 
 class CardkgeError(Exception):
@@ -402,12 +402,9 @@ def cardinality_sums(model, relation, subjects, objects=None, weights=None):
     relation an id, subjects (n,) ids; objects (m,) ids, or None for all entities, exactly; weights (m,), 1 if None.
     """
     h, r, t = model.encode(*_pair_rows(model, relation, subjects, objects))
-    weights = np.ones(len(t)) if weights is None else np.asarray(weights, np.float64)
-    sums = np.empty(len(h))
-    for i in range(0, len(h), 64):  # not all pairs at once
-        p = probability(model.match(model.query_tails(h[i : i + 64], r), t))
-        sums[i : i + 64] = p.astype(np.float64, copy=False) @ weights
-    return sums
+    parts = [h[i : i + 64] for i in range(0, len(h), 64)]  # not all pairs at once
+    sums = [_weighted_sum(probability(model.match(model.query_tails(part, r), t)), weights)[0] for part in parts]
+    return np.concatenate([np.empty(0), *sums])
 
 
 def cardinality_penalty(model, bounds, relation, subjects, objects=None, weights=None):
@@ -419,8 +416,7 @@ def cardinality_penalty(model, bounds, relation, subjects, objects=None, weights
     rows = _pair_rows(model, relation, subjects, objects)
     h, r, t = model.encode(*rows)
     p = probability(model.match(model.query_tails(h, r), t))
-    weights = np.ones(p.shape[1]) if weights is None else np.asarray(weights, np.float64)
-    sums = p.astype(np.float64, copy=False) @ weights
+    sums, weights = _weighted_sum(p, weights)
     g, slope = violation(sums, *np.asarray(bounds, np.float64)[relation])
     upstream = (slope[:, None] * weights * p * (1 - p)).astype(model.dtype)
 
@@ -432,6 +428,12 @@ def cardinality_penalty(model, bounds, relation, subjects, objects=None, weights
     np.add.at(gradients["entity"], everyone, d_t)
     gradients["relation"][relation] += d_r[0]
     return float(g.sum()), gradients, sums
+
+
+def _weighted_sum(p, weights):
+    """The sum of Eq. 4 for probabilities p (n, m): (X (n,) float64, the weights (m,), 1 where None is given)."""
+    weights = np.ones(p.shape[1]) if weights is None else np.asarray(weights, np.float64)
+    return p.astype(np.float64, copy=False) @ weights, weights
 
 
 def _pair_rows(model, relation, subjects, objects):
@@ -505,23 +507,26 @@ def draw_objects(rng, kind, triples, relations, n_entities, omega, inclusion="fr
         picks = rng.integers(0, [[len(urn)] for urn in urns], size=(len(relations), omega))
         q = [object_probabilities(kind, triples, r, n_entities, omega) for r in relations]
         return [(urn[pick], 1 / (omega * q_r[urn[pick]])) for urn, pick, q_r in zip(urns, picks, q)]
-    classes, chances, samples = (
-        [],
-        [],
-        [],
-    )  # of entities with the same b: how many are in, then which, each set as likely
+    return draw_bernoulli(rng, triples, relations, n_entities, omega, inclusion)
+
+
+def draw_bernoulli(rng, triples, relations, n_entities, omega, inclusion):
+    """`draw_objects` where each entity t is in the sample independently, with probability b_t.
+
+    Entities with the same b are a class. How many of a class are in the sample is binomial, and every subset of that
+    size is as likely.
+    """
+    members, chances = [], []
     for r in relations:
         frequency = tail_frequency(triples, r, n_entities) if inclusion == "frequency" else np.ones(n_entities)
         values, sizes = np.unique(frequency, return_counts=True)
-        classes.append([np.flatnonzero(frequency == value) for value in values])
+        members.append([np.flatnonzero(frequency == value) for value in values])
         chances.append(inclusion_probabilities(values, omega, sizes))
-    members = [one for of_relation in classes for one in of_relation]
-    takes = rng.binomial([len(one) for one in members], np.concatenate(chances))
-    drawn = iter(zip(choose_distinct(rng, members, takes), takes))
-    for b in chances:
-        objects, counts = zip(*(next(drawn) for _ in b))
-        samples.append((np.concatenate(objects), 1 / np.repeat(b, counts)))
-    return samples
+    classes = [one for of_relation in members for one in of_relation]
+    takes = rng.binomial([len(one) for one in classes], np.concatenate(chances))
+    chosen, last = choose_distinct(rng, classes, takes), np.cumsum([len(b) for b in chances])
+    parts = [slice(end - len(b), end) for b, end in zip(chances, last)]
+    return [(np.concatenate(chosen[part]), 1 / np.repeat(b, takes[part])) for b, part in zip(chances, parts)]
 
 
 def draw_subjects(rng, pool, triples, relations, n_entities, mu):

@@ -38,6 +38,7 @@ def read_table():
 
 
 def _entry(name):
+    """The entry of a name in the table, or a CardkgeError."""
     table = read_table()
     if name not in table:
         raise CardkgeError(f"no data set named {name!r} in the table: it has {', '.join(table)}")
@@ -45,6 +46,7 @@ def _entry(name):
 
 
 def _user_cache():
+    """The folder for downloads in the user's cache."""
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
     elif sys.platform == "darwin":
@@ -61,6 +63,7 @@ def _data_folders():
 
 
 def where_to_put(name):
+    """What to do for a data set that is not here, as text."""
     folders = " or ".join(str(folder / name) for folder in _data_folders())
     return (
         f"put its train.txt, valid.txt and test.txt into {folders} (folders are looked for in"
@@ -150,6 +153,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     """Follows redirections as long as they stay with HTTPS."""
 
     def redirect_request(self, request, response, code, message, headers, url):
+        """As urllib does, for HTTPS alone."""
         _require_https(url)
         return super().redirect_request(request, response, code, message, headers, url)
 
@@ -203,6 +207,7 @@ def _unpack(archive, folder, files):
 
 
 def _digest(path, algorithm):
+    """A file's checksum, in hexadecimal."""
     digest = hashlib.new(algorithm, usedforsecurity=False)
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
@@ -211,6 +216,7 @@ def _digest(path, algorithm):
 
 
 def _check(path, algorithm, expected):
+    """CardkgeError unless a file has the expected checksum."""
     found = _digest(path, algorithm) if path.exists() else "no such file"
     if found != expected:
         raise CardkgeError(f"wrong {algorithm} of {path.name}: expected {expected}, found {found}")

@@ -94,12 +94,14 @@ def read_json(path):
 
 
 def json_bytes(value):
+    """A value as the bytes of a JSON file."""
     # floats are written by repr, which every reader of IEEE doubles turns back into the same bits
     # half letters, of a path that is not UTF-8, become escapes, which JSON has too
     return (json.dumps(value, indent=2, ensure_ascii=False, default=float) + "\n").encode(errors="backslashreplace")
 
 
 def write_json(path, value):
+    """Write a report as JSON, whole or not at all."""
     text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     replace_file(path, lambda file: file.write(text.encode(errors="backslashreplace")))
 
@@ -114,6 +116,7 @@ def csv_text(columns, rows):
 
 
 def read_toml(path):
+    """The tables of a TOML file, or a CardkgeError."""
     try:
         import tomllib
     except ImportError:  # Python 3.10
@@ -134,6 +137,7 @@ IN_USE = "another process trains into it"
 
 
 def in_use(folder):
+    """The error for a folder that another process trains into."""
     return CardkgeError(f"{folder}: {IN_USE}; wait for it, or choose another folder with --out")
 
 

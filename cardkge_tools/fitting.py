@@ -39,6 +39,7 @@ def new_folder(out, force):
 
 
 def resume_run(folder, given, threads):
+    """Goes on with a saved run, with what a resumed run may change."""
     run = load_run(folder)
     update_settings(run, given)
     dataset = run_data(run)

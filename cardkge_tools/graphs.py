@@ -123,6 +123,7 @@ def _read_split(path, columns, entities, relations):
 
 
 def _split_file(folder, split):
+    """The path of a split in its folder; CardkgeError for none or several."""
     names = [split + kind + zipped for kind in (".txt", ".tsv") for zipped in ("", ".gz")]
     found = [name for name in names if os.path.isfile(folder / name)]
     if len(found) != 1:
@@ -205,6 +206,7 @@ def _clean_splits(splits, n_entities, n_relations):
 
 
 def join_names(names):
+    """Names as the bytes of one text, a line each: (n,) uint8."""
     return np.frombuffer("\n".join(names).encode(), dtype=np.uint8)
 
 

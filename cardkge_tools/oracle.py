@@ -174,6 +174,7 @@ def _read_oracle(path):
 
 
 def _known_name(path, what, name, names):
+    """CardkgeError with the nearest name for one that is not among the names."""
     if name not in names:
         near = difflib.get_close_matches(name, names, 1, 0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"expected one of {len(names)}, such as {next(iter(names))!r}"
@@ -207,6 +208,7 @@ def _arguments(inputs):
 
 
 def _prefixed(prefix, arrays):
+    """Arrays by name, each name with a prefix."""
     return {f"{prefix}_{name}": array for name, array in arrays.items()}
 
 

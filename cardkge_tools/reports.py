@@ -21,6 +21,7 @@ def show_metrics(rows, headers):
 
 
 def show_violations(found):
+    """Print the violations of one run, or of two and the change between them."""
     click.echo("\n".join(f"({i}) {name}" for i, name in enumerate(found, 1)) + "\n")
     headers = ["relation", "bound", "heads"]
     for i in range(1, len(found) + 1):

@@ -31,9 +31,11 @@ class Reproduction:
         self.notes, self.points = [], {}
 
     def pairs(self):
+        """The (data set, model) pairs asked for."""
         return [(data, model) for data in self.data for model in self.models]
 
     def recipe(self, data, model):
+        """The options of a run, and those of the regulariser, for a data set and a model."""
         recipe = self.recipes.get(data, self.recipes["default"])[model]
         if self.project:
             recipe = recipe | {"train": recipe["train"] | {"project": self.project}}
@@ -81,6 +83,7 @@ class Reproduction:
         return open_data(name, "hrt") if folders.get(name, name) else None
 
     def datasets(self):
+        """Table 3: sizes of the data sets."""
         names, rows = ("relations", "entities", *SPLITS), []
         for name in self.data:
             where, sizes = f"not on this machine; see `data fetch {name}`", [""] * 5
@@ -93,6 +96,7 @@ class Reproduction:
         return ["data", "", *names], rows
 
     def constraints(self):
+        """Table 4: mined bounds."""
         rows = []
         for name in self.data:
             paper = {relation: interval(*bound) for relation, bound in self.paper["constraints"].get(name, {}).items()}
@@ -136,12 +140,15 @@ class Reproduction:
         return ["data", "model", "", "", *headers], rows
 
     def link_prediction(self):
+        """Tables 5 and 6."""
         return self.comparison("plain", "bounded")
 
     def sampling(self):
+        """Table 7."""
         return self.comparison("plain", "uniform", "importance", "bernoulli")
 
     def violations(self):
+        """Figure 2 as a table."""
         rows = []
         for (data, model), found in self.run(("plain", "bounded"), violations=True).items():
             start, paper = [data, MODEL_TITLES[model]], self.paper["violations"].get(data, {}).get(model, {})

@@ -304,6 +304,7 @@ def _settings_dict(run):
 
 
 def _config(run):
+    """The content of config.json."""
     return {
         "format_version": FORMAT_VERSION,
         "program": f"cardkge {cardkge.__version__}",
@@ -347,10 +348,12 @@ def _arrays(run):
 
 
 def _bounds_digest(bounds):
+    """The SHA-256 of bounds (R, 2)."""
     return hashlib.sha256(np.ascontiguousarray(bounds, "<f8")).hexdigest()
 
 
 def _split_names(path, arrays, kind, count):
+    """The names that `join_names` joined; CardkgeError where their number is not the expected one."""
     try:
         names = arrays[kind].tobytes().decode().split("\n")
     except (KeyError, UnicodeDecodeError) as error:
@@ -361,6 +364,7 @@ def _split_names(path, arrays, kind, count):
 
 
 def _check_version(path, version):
+    """CardkgeError for a format version that this program does not read."""
     if type(version) is not int or version < 1:
         raise CardkgeError(f"{path}: format_version is {version!r}, not a number; {REMEDY}")
     if version > FORMAT_VERSION:
@@ -400,6 +404,7 @@ def _parse_config(path):
 
 
 def _read_arrays(path):
+    """The arrays of an npz file, by name; CardkgeError for whatever is wrong with it."""
     try:
         with zipfile.ZipFile(path), np.load(path, allow_pickle=False) as stored:  # np.load alone takes more than zip
             return {name: stored[name] for name in stored.files}

@@ -19,6 +19,7 @@ class Program(click.Group):
     """Turns what the library and the user raise into one line and an exit code."""
 
     def invoke(self, ctx):
+        """Runs a command; what it raises becomes a line and an exit code."""
         # names are UTF-8 whatever the locale; where it cannot show a letter, show its code
         sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
         for stream in (sys.stdout, sys.stderr):
@@ -53,6 +54,7 @@ class Program(click.Group):
 
     @staticmethod
     def fail(ctx, error):
+        """The one line of an error, and exit code 1."""
         click.echo("error: " + " ".join(str(error).splitlines()), err=True)
         ctx.exit(1)
 
@@ -68,6 +70,7 @@ class Real(click.FloatRange):
 
 
 def choice(*values):
+    """One of these words."""
     return click.Choice(values)
 
 
@@ -81,10 +84,14 @@ class NotEmpty:
 
 
 class Text(NotEmpty, type(click.STRING)):
+    """Text that is there."""
+
     pass
 
 
 class PathName(NotEmpty, click.Path):
+    """A path that is there."""
+
     pass
 
 
@@ -115,6 +122,7 @@ def was_given(context, name):
 
 
 def warn(message):
+    """A line on stderr for what a user should know."""
     click.echo(f"warning: {message}", err=True)
 
 
@@ -135,6 +143,7 @@ def table(rows, headers, align="l", style="simple"):
 
 
 def interval(lower, upper):
+    """A bound as text: [0, 2], or [0, inf) where there is no upper one."""
     return f"[{lower:.15g}, {upper:.15g}" + (")" if math.isinf(upper) else "]")
 
 
@@ -196,6 +205,7 @@ class Progress:
         self.text = ""
 
     def on_epoch(self, run, record):
+        """After an epoch: its objective, and on a terminal the bar."""
         self.text = f"  objective {record['objective']:.4f}"
         if record["penalty"]:
             self.text += f" (penalty {record['penalty']:.4f})"
@@ -208,10 +218,12 @@ class Progress:
             say(f"epoch {run.epoch}/{self.last}{self.text}{self.left(run.epoch)}")
 
     def on_step(self, run, step, steps):
+        """After a step: the bar on a terminal, ten times a second at most."""
         if self.terminal and time.monotonic() - self.drawn > 0.1:
             self.draw(run.epoch + step / steps)
 
     def draw(self, done):
+        """Draws the bar anew; `done` in epochs."""
         filled = int(20 * done / max(self.last, 1))
         bar = "#" * filled + "-" * (20 - filled)
         line = f"[{bar}] epoch {math.ceil(done)}/{self.last}{self.text}{self.left(done)}"
@@ -220,11 +232,13 @@ class Progress:
         self.drawn = time.monotonic()
 
     def left(self, done):
+        """How long the rest will take, as text."""
         if done <= self.first:
             return ""
         seconds = (time.monotonic() - self.start) / (done - self.first) * (self.last - done)
         return f"  {int(seconds) // 60}:{int(seconds) % 60:02d} left"
 
     def close(self):
+        """Ends the line of the bar."""
         if self.terminal and self.drawn > self.start:
             say()

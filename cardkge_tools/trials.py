@@ -73,6 +73,7 @@ def trial_name(trial):
 
 
 def checksum(text):
+    """Eight hexadecimal digits that tell one text from another."""
     return f"{zlib.crc32(os.fsencode(text)):08x}"
 
 

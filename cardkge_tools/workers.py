@@ -84,6 +84,7 @@ class Processes:
         return process.returncode, errors.decode("utf-8", "replace")
 
     def stop(self):
+        """Ends all of them, and lets no other begin."""
         with self.lock:
             self.stopped = True
             for process in self.running:
@@ -147,6 +148,7 @@ def carry_out_on_cluster(tasks, threads, address, report):
     caught, ended = [], threading.Event()
 
     def stop(number, frame):
+        """Ends all of them, and lets no other begin."""
         caught.append(number)
         raise KeyboardInterrupt
 

@@ -56,6 +56,7 @@ class ObjectSampler:
         return self._draw_bernoulli(rng, relations)
 
     def _draw_importance(self, rng, relations):
+        """Importance sampling of all relations at once."""
         # q_r is a mixture: one of N entities, or the tail of one of the n_r train triples of r, each with equal chance
         n = self.n_entities
         before = self.triples_before[self.starts[relations]]
@@ -97,6 +98,7 @@ class ObjectSampler:
         return self.tables[key]
 
     def _draw_bernoulli(self, rng, relations):
+        """Bernoulli sampling of all relations at once."""
         b, sizes, row, start, members, gaps, gap_starts = self._bernoulli_table(relations)
         takes = rng.binomial(sizes, b)  # how many of each class; every subset of that size is as likely
         draws = distinct(rng, sizes, takes, self.marks)
