@@ -43,8 +43,8 @@ def oracle(version=ORACLE_VERSION):
 
     A case is {"name", "kind", "what", "inputs", "outputs"}; its outputs are what the function of its kind, below, makes
     of its inputs, with the definitions in float64. An upper bound of None is infinity. A value that agrees with the one
-    in data/oracle-VERSION.json, or that of an earlier version, but for rounding is given as it stands there: the same bits on every
-    machine.
+    in data/oracle-VERSION.json, or in that of an earlier version, but for rounding is given as it stands there: the
+    same bits on every machine.
     """
     paths = [PROJECT_DATA / f"oracle-{number}.json" for number in range(version, 0, -1)]
     contents = [_read_oracle(path)["cases"] for path in paths if path.exists()]
