@@ -1,12 +1,15 @@
 """Softmax over all entities: the definition against differences and PyTorch, the engine against the definition."""
 
 import copy
+import json
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from gradcheck import check_gradients
 
 import cardkge
+import cli
 from cardkge import (
     ERMLP,
     CardkgeError,
@@ -339,3 +342,85 @@ def test_what_is_not_given_follows_from_the_sizes():
 def test_what_is_for_softmax_is_refused_elsewhere(name, value):
     with pytest.raises(CardkgeError, match=f"{name} is for the softmax loss"):
         Settings(**{name: value}).check()
+
+
+# --- the commands
+
+
+def write_graph(folder):
+    folder.mkdir()
+    dataset = graph()
+    for split in ("train", "valid", "test"):
+        lines = [
+            f"{dataset.entities[h]}\t{dataset.relations[r]}\t{dataset.entities[t]}\n"
+            for h, r, t in getattr(dataset, split)
+        ]
+        (folder / f"{split}.txt").write_text("".join(lines))
+    return folder
+
+
+def command(*arguments):
+    result = CliRunner().invoke(cli.main, list(map(str, arguments)))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_the_commands_with_softmax(tmp_path):
+    """train says what it chose and resumes; evaluate, predict, violations, history and tune take its runs."""
+    folder, run = write_graph(tmp_path / "graph"), tmp_path / "run"
+    options = ["--loss", "softmax", "--data", folder, "--dim", 6]
+    output = command("train", *options, "--epochs", 2, "--no-loops", "--out", run)
+    assert "model complex" in output and "reciprocal True" in output and "dim" not in output.partition("\n")[0]
+    command("train", "--resume", "--epochs", 3, "--out", run)
+    config = json.loads((run / "config.json").read_text())
+    assert config["epoch"] == 3 and config["settings"]["no-loops"] and config["settings"]["lambda"] == 0
+    loaded = cardkge.load_run(run)
+    assert loaded.model.params["relation"].shape == (2 * R, 12) and loaded.model.n_relations == R
+    assert {record["epoch"] for record in loaded.history} == {1, 2, 3} and "n3" in loaded.history[0]
+    report = tmp_path / "report.json"
+    command("evaluate", run, "--json", report)
+    saved = json.loads((run / "metrics.json").read_text())
+    assert json.loads(report.read_text())["filtered"]["both"] == saved["filtered"]["both"]
+    assert "bound" in command("predict", run, "--relation", "r0", "--tail", "e3", "--top", 60)
+    loops = [
+        line
+        for line in command("predict", run, "--relation", "r0", "--head", "e3", "--top", 60).split("\n")
+        if " e3 " in line
+    ]
+    assert not loops
+    command("violations", run)
+    command("history", run)
+    output = command(
+        "tune",
+        *options,
+        "--epochs",
+        2,
+        "--grid",
+        "n3=0,0.1",
+        "--grid",
+        "reciprocal=true,false",
+        "--out",
+        tmp_path / "t",
+    )
+    assert "chosen" in output and len(list((tmp_path / "t").glob("*/config.json"))) == 4
+
+
+def test_a_run_from_before_softmax_is_read(tmp_path):
+    """Its config.json and state know nothing of the settings that came later."""
+    folder, run = write_graph(tmp_path / "graph"), tmp_path / "run"
+    command("train", "--data", folder, "--dim", 4, "--epochs", 1, "--out", run)
+    later = ["schedule", "n3", "reciprocal", "softmax-candidates", "softmax-cut", "exact-epochs", "no-loops"]
+    config = json.loads((run / "config.json").read_text())
+    for name in later:
+        del config["settings"][name]
+    (run / "config.json").write_text(json.dumps(config))
+    with np.load(run / "model.npz") as stored:
+        arrays = dict(stored)
+    state = json.loads(arrays["state"].tobytes())
+    for name in later:
+        del state["settings"][name]
+    arrays["state"] = np.frombuffer(json.dumps(state).encode(), np.uint8)
+    np.savez(run / "model.npz", **arrays)
+    settings = cardkge.load_run(run).settings
+    assert settings.schedule == "constant" and settings.n3 == 0 and not settings.reciprocal
+    command("train", "--resume", "--epochs", 2, "--out", run)
