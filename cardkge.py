@@ -1092,7 +1092,7 @@ def softmax_defaults(settings, n_entities, n_triples):
         "dim": DIMS["ermlp"] if mlp else 128 if n_entities <= 10_000 else 256 if n_entities <= 100_000 else 100,
         "epochs": epochs,
         "batch_size": batch_size,
-        "learning_rate": 0.2,
+        "learning_rate": 0.05 if mlp else 0.2,
         "schedule": "late",
         "accumulator": 0.0,
         "project": "none",
