@@ -5,7 +5,7 @@ doi:10.1145/3297280.3297502. The file follows its order:
 
 1. Bounds                        2. Scoring functions (Table 2, Eq. 1)   3. Losses (Eq. 2)
 4. The regulariser (Eqs. 3-7)    5. Sampling its sums                    6. Objective (Eq. 6) and optimisers
-7. Training (Algorithm 1)        8. Evaluation
+7. Training (Algorithm 1)        8. Evaluation                       9. Softmax over all entities (beyond it)
 
 Letters: N entities, R relations, k dim, k' hidden units, n examples or triples, m corruptions of each positive triple,
 mu subjects and omega objects of a sample. h, r, t: head, relation, tail; d_x: the gradient with respect to x. Ids are
@@ -20,7 +20,7 @@ import importlib
 import itertools
 import math
 import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -122,7 +122,8 @@ class Model:
 
     n_entities N, n_relations R, dim k; `seed` an int, or a numpy Generator (None: params stays empty); dtype float32
     or float64. Ids are (n,) arrays of int32 or int64; an id out of range, or arrays of unequal length, raise
-    CardkgeError before anything is computed.
+    CardkgeError before anything is computed. A `reciprocal` model has 2R relation rows: (?, r, t) is scored as the
+    tails of (t, r + R), so `score_heads` and `score` are of different rows.
 
     A subclass gives, on *rows* (arrays whose last axis is the row):
     phi           the score of aligned rows h, r, t: (..., w) three times -> (...), and `d_phi`, its backward pass;
@@ -134,14 +135,14 @@ class Model:
 
     row_length = 1  # reals in an embedding row, as a multiple of k
 
-    def __init__(self, n_entities, n_relations, dim=200, seed=0, dtype="float32"):
+    def __init__(self, n_entities, n_relations, dim=200, seed=0, dtype="float32", reciprocal=False):
         for what, value in (("n_entities", n_entities), ("n_relations", n_relations), ("dim", dim)):
             if value < 1:
                 raise CardkgeError(f"{what} must be at least 1, found {value}")
         if dtype not in ("float32", "float64", np.float32, np.float64):
             raise CardkgeError(f"dtype must be float32 or float64, found {dtype}")
         self.n_entities, self.n_relations, self.dim = int(n_entities), int(n_relations), int(dim)
-        self.dtype = np.dtype(dtype)
+        self.dtype, self.reciprocal = np.dtype(dtype), bool(reciprocal)
         self.params = {}
         if seed is not None:
             rng = np.random.default_rng(seed)
@@ -153,7 +154,7 @@ class Model:
     def shapes(self):
         """The shape of each array of params."""
         width = self.row_length * self.dim
-        return {"entity": (self.n_entities, width), "relation": (self.n_relations, width)}
+        return {"entity": (self.n_entities, width), "relation": ((1 + self.reciprocal) * self.n_relations, width)}
 
     def rows(self, heads=None, relations=None, tails=None):
         """The embedding rows of the ids that are given, in the order h, r, t."""
@@ -180,7 +181,9 @@ class Model:
         return self.match(self.query_tails(h, r), t)
 
     def score_heads(self, relations, tails):
-        """phi(h, r, t) for every entity h: ids (n,) twice -> (n, N)."""
+        """phi(h, r, t) for every entity h, phi(t, r + R, h) of a reciprocal model: ids (n,) twice -> (n, N)."""
+        if self.reciprocal:
+            return self.score_tails(tails, checked_ids(relations, self.n_relations, "relation") + self.n_relations)
         h, r, t = self.encode(self.params["entity"], *self.rows(None, relations, tails))
         return self.match(self.query_heads(r, t), h)
 
@@ -201,6 +204,10 @@ class Model:
     def zero_gradients(self):
         """A dict of zeros like params."""
         return {name: np.zeros_like(array) for name, array in self.params.items()}
+
+    def moduli(self, rows):
+        """The size of each number of embedding rows, in the place of each of its reals: of the same shape."""
+        return np.abs(rows)
 
     def encode(self, h, r, t):
         return h, r, t
@@ -263,6 +270,10 @@ class ComplEx(Bilinear):
 
     name, row_length = "complex", 2
 
+    def moduli(self, rows):
+        sizes = np.hypot(*np.split(rows, 2, -1))
+        return np.concatenate((sizes, sizes), -1)
+
     def phi(self, h, r, t):
         return (self.query_tails(h, r) * t).sum(-1)
 
@@ -293,11 +304,11 @@ class ERMLP(Model):
 
     name = "ermlp"
 
-    def __init__(self, n_entities, n_relations, dim=200, seed=0, dtype="float32", hidden=200):
+    def __init__(self, n_entities, n_relations, dim=200, seed=0, dtype="float32", hidden=200, reciprocal=False):
         if hidden < 1:
             raise CardkgeError(f"hidden must be at least 1, found {hidden}")
         self.hidden = int(hidden)
-        super().__init__(n_entities, n_relations, dim, seed, dtype)
+        super().__init__(n_entities, n_relations, dim, seed, dtype, reciprocal)
 
     @property
     def shapes(self):
@@ -543,34 +554,59 @@ def choose_distinct(rng, pools, takes):
 # 6. Objective and optimisers (paper, Eq. 6 and Algorithm 1)
 # ------------------------------------------------------------------------------------------------------------------
 
+PAPER = {  # what a setting is that is not given, with the paper's losses
+    "model": "distmult",
+    "epochs": 200,
+    "batches": 10,
+    "learning_rate": 0.1,
+    "schedule": "constant",
+    "accumulator": 0.1,  # as in TensorFlow, which the paper used
+    "n3": 0.0,
+    "project": "unit",
+    "reciprocal": False,
+    "softmax_candidates": 0,
+    "exact_epochs": 0,
+    "penalty_weight": 0.01,
+    "validate_every": 0,
+}
 DIMS = {"distmult": 200, "complex": 150, "ermlp": 100}  # where no dim is given: sizes that reach the paper's figures
 
 
 @dataclass
 class Settings:
     """Everything that determines the bits of a run; the names are those of the command line, where they are
-    explained. Defaults are the paper's recipe, or, where it is silent, what was measured (docs/RESULTS.md)."""
+    explained. Defaults are the paper's recipe, or, where it is silent, what was measured (docs/RESULTS.md).
 
-    model: str = "distmult"
+    What is None depends on the loss. Of the paper's losses it is PAPER's; under softmax it follows from the sizes of
+    the graph, and stays None until `resolved`."""
+
+    model: str | None = None
     data: str = "families"
     columns: str = "hrt"
-    dim: int | None = None  # None: DIMS[model]
+    dim: int | None = None  # None, with the paper's losses: DIMS[model]
     hidden: int = 100
-    epochs: int = 200
-    batches: int = 10
+    epochs: int | None = None
+    batches: int | None = None
     batch_size: int | None = None  # instead of `batches`
     negatives: int = 2
     filter_negatives: bool = False
     loss: str = "logistic"
     margin: float = 0.5
     optimizer: str = "adagrad"
-    learning_rate: float = 0.1
+    learning_rate: float | None = None
     decay: float = 0.0
-    accumulator: float = 0.1  # where AdaGrad's accumulators start, as in TensorFlow, which the paper used
+    schedule: str | None = None
+    accumulator: float | None = None  # where AdaGrad's accumulators start
     l2: float = 0.0
-    project: str = "unit"
+    n3: float | None = None
+    project: str | None = None
+    reciprocal: bool | None = None
+    softmax_candidates: int | None = None
+    softmax_cut: float = 1e-4
+    exact_epochs: int | None = None
+    no_loops: bool = False
     bounds: str = "none"  # none, mined, or a file
-    penalty_weight: float = 0.01  # lambda
+    penalty_weight: float | None = None  # lambda
     sampling: str = "uniform"
     inclusion: str = "frequency"
     subjects: int = 10  # mu
@@ -578,16 +614,32 @@ class Settings:
     subject_pool: str = "relation"
     seed: int = 0
     dtype: str = "float32"
-    validate_every: int = 0
+    validate_every: int | None = None
     patience: int = 0
+
+    def __post_init__(self):
+        if self.loss == "softmax":
+            self.model = self.model or "complex"
+            return
+        for name, value in PAPER.items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+
+    def resolved(self, n_entities, n_relations, n_triples):
+        """A copy in which nothing is left to the sizes of the graph."""
+        if self.loss != "softmax":
+            return replace(self)
+        rule = softmax_defaults(self, n_entities, n_triples)
+        return replace(self, **{name: value for name, value in rule.items() if getattr(self, name) is None})
 
     def check(self):
         """CardkgeError that names the first setting out of its range, what was found and what is allowed."""
         choices = {
             "model": tuple(MODELS),
-            "loss": ("logistic", "hinge"),
+            "loss": ("logistic", "hinge", "softmax"),
             "optimizer": ("adagrad", "sgd"),
-            "project": ("unit", "none"),
+            "schedule": ("constant", "late", None),
+            "project": ("unit", "none", None),
             "sampling": SAMPLINGS,
             "inclusion": ("frequency", "uniform"),
             "subject_pool": ("relation", "entities"),
@@ -595,13 +647,15 @@ class Settings:
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
-                raise CardkgeError(f"{name} must be one of {', '.join(allowed)}; found {getattr(self, name)}")
+                allowed = ", ".join(value for value in allowed if value)
+                raise CardkgeError(f"{name} must be one of {allowed}; found {getattr(self, name)}")
         for name, kind in typing.get_type_hints(Settings).items():
             if not fits(getattr(self, name), kind):
                 wanted = getattr(kind, "__name__", kind)
                 raise CardkgeError(f"{name} must be {wanted}, found {getattr(self, name)!r}")
         least = dict.fromkeys(("dim", "hidden", "batches", "batch_size", "negatives", "subjects", "objects"), 1)
-        least |= dict.fromkeys(("epochs", "margin", "decay", "accumulator", "l2", "penalty_weight"), 0)
+        least |= dict.fromkeys(("epochs", "margin", "decay", "accumulator", "l2", "n3", "penalty_weight"), 0)
+        least |= dict.fromkeys(("softmax_candidates", "softmax_cut", "exact_epochs"), 0)
         least |= dict.fromkeys(("learning_rate", "seed", "validate_every", "patience"), 0)
         for name, low in least.items():
             value = getattr(self, name)
@@ -611,7 +665,11 @@ class Settings:
             raise CardkgeError(f"seed must be below 2^32, found {self.seed}")
         if self.decay and self.optimizer != "sgd":
             raise CardkgeError("decay is for sgd: AdaGrad lowers its steps itself; leave one of them out")
-        if self.patience and not self.validate_every:
+        if self.loss != "softmax":
+            for name in ("reciprocal", "n3", "softmax_candidates", "exact_epochs", "no_loops"):
+                if getattr(self, name):
+                    raise CardkgeError(f"{name} is for the softmax loss: leave it out, or give loss softmax")
+        if self.patience and self.validate_every == 0:
             raise CardkgeError("patience counts validations: give validate_every too")
 
 
@@ -736,8 +794,10 @@ def algorithm_1(model, triples, settings, bounds=None):
 
     triples (n, 3), train; settings a `Settings`; bounds (R, 2), None for none. What is drawn depends on the seed alone,
     and is what `train`, the fast form, draws. Returns for each epoch a dict of means over its steps: objective, loss,
-    l2, penalty.
+    l2, penalty. The softmax loss has a loop of its own, `softmax_loop`.
     """
+    if settings.loss == "softmax":
+        return softmax_loop(model, triples, settings, bounds)
     sizes = model.n_entities, model.n_relations
     bounds = np.tile([0.0, np.inf], (sizes[1], 1)) if bounds is None else np.asarray(bounds, np.float64)
     bounded = np.flatnonzero(is_bounded(bounds)) if settings.penalty_weight > 0 else []
@@ -748,7 +808,6 @@ def algorithm_1(model, triples, settings, bounds=None):
         project_rows(model.params["entity"])
     for epoch in range(settings.epochs):
         order = np.random.default_rng([settings.seed, 1, epoch]).permutation(len(triples))
-        rate = settings.learning_rate / (1 + settings.decay * epoch)
         totals = dict.fromkeys(("objective", "loss", "l2", "penalty"), 0.0)
         for step, (first, last) in enumerate(itertools.pairwise(limits)):
             rng = np.random.default_rng([settings.seed, 2, epoch, step])
@@ -758,16 +817,29 @@ def algorithm_1(model, triples, settings, bounds=None):
             relations = np.repeat(batch[:, 1:2], ends.shape[1], axis=1)
             samples = draw_samples(rng, triples, bounded, sizes[0], settings)
             parts, gradients = objective(model, ends[..., 0], relations, ends[..., 1], settings, bounds, samples)
-            for name, gradient in gradients.items():
-                if settings.optimizer == "adagrad":
-                    adagrad_step(model.params[name], accumulators[name], gradient, rate)
-                else:
-                    sgd_step(model.params[name], gradient, rate)
-            if settings.project == "unit":
-                project_rows(model.params["entity"])
+            rate = learning_rate(settings, epoch, step / (len(limits) - 1))
+            update_params(model, accumulators, gradients, settings, rate)
             totals = {name: totals[name] + parts[name] for name in totals}
         history.append({name: total / (len(limits) - 1) for name, total in totals.items()})
     return history
+
+
+def learning_rate(settings, epoch, share):
+    """The rate of a step, `share` of its epoch's steps being done. Schedule "late": as given in the first half of the
+    run, then linearly down to 0 (and of SGD divided by 1 + decay * epoch, as always)."""
+    rate = settings.learning_rate / (1 + settings.decay * epoch)  # decay is 0 for AdaGrad
+    return rate * min(1.0, 2 - 2 * (epoch + share) / settings.epochs) if settings.schedule == "late" else rate
+
+
+def update_params(model, accumulators, gradients, settings, rate):
+    """One step of the optimiser on all parameters, and the projection."""
+    for name, gradient in gradients.items():
+        if settings.optimizer == "adagrad":
+            adagrad_step(model.params[name], accumulators[name], gradient, rate)
+        else:
+            sgd_step(model.params[name], gradient, rate)
+    if settings.project == "unit":
+        project_rows(model.params["entity"])
 
 
 def draw_samples(rng, triples, relations, n_entities, settings):
@@ -800,7 +872,9 @@ def filtered_ranks(model, triples, known=(), ties="realistic"):
         for side, column in enumerate((0, 2)):
             candidates = np.tile(triple, (model.n_entities, 1))
             candidates[:, column] = np.arange(model.n_entities)
-            scores, right = model.score(*candidates.T), triple[column]
+            h, r, t = candidates.T
+            scored = (t, r + model.n_relations, h) if model.reciprocal and side == 0 else (h, r, t)
+            scores, right = model.score(*scored), triple[column]
             if np.isnan(scores).any():
                 raise CardkgeError(f"a score of {triple.tolist()} is NaN; no rank can be taken")
             others = np.array([e != right and tuple(c) not in true for e, c in enumerate(candidates.tolist())])
@@ -831,6 +905,207 @@ def metrics_by_relation(ranks, triples):
 
 
 # ------------------------------------------------------------------------------------------------------------------
+# 9. Softmax over all entities (beyond the paper: Lacroix et al. 2018, Ruffinelli et al. 2020)
+# ------------------------------------------------------------------------------------------------------------------
+
+
+def softmax_loss(scores, answers, log_weights=0.0, cut=0.0):
+    """-log softmax(scores + log_weights) at the answers, summed. scores (n, m), -inf where a column is no candidate;
+    answers (n,) columns; log_weights (m,) or a number.
+
+    Returns (value, d value / d scores (n, m)), the gradient being softmax - one-hot(answer). With a `cut` its entries
+    at other columns than the answer are left out (0) where softmax < cut * exp(log_weight): the value is exact.
+    """
+    z = scores + log_weights
+    z = z - z.max(1, keepdims=True)
+    e = np.exp(z)
+    total = e.sum(1, keepdims=True)
+    rows = np.arange(len(z))
+    value = (np.log(total[:, 0]) - z[rows, answers]).sum(dtype=np.float64)
+    softmax = e / total
+    gradient = np.where(softmax >= cut * np.exp(log_weights), softmax, 0).astype(scores.dtype, copy=False)
+    gradient[rows, answers] = softmax[rows, answers] - 1
+    return float(value), gradient
+
+
+def draw_candidates(rng, n_entities, needed, count):
+    """Candidates that a batch shares: the entities `needed` (its answers and given entities, a set), and `count` of the
+    others, drawn uniformly without repetition; simply all entities where there are no more.
+
+    Returns (ids (m,), the needed ones first, both parts sorted; log_weights (m,), -log of the probability that a
+    candidate is one). With these weights the sum over candidates of exp(score + log weight) is an unbiased estimate of
+    the softmax's denominator, the sum over all entities of exp(score).
+    """
+    needed = np.unique(needed)
+    others = n_entities - len(needed)
+    if count >= others:
+        return np.arange(n_entities), np.zeros(n_entities)
+    places = np.sort(rng.choice(others, count, replace=False, shuffle=False))  # among the others, in order of ids
+    drawn = places + np.searchsorted(needed - np.arange(len(needed)), places, side="right")
+    log_weights = np.zeros(len(needed) + count)
+    log_weights[len(needed) :] = np.log(others / count)
+    return np.concatenate((needed, drawn)), log_weights
+
+
+def queries_of(model, triples, sides):
+    """The queries that triples (n, 3) ask with their head (sides (n,) 0) or tail (1) open, as they are scored: (given,
+    relations, answers, sides), (n,) each. Of a reciprocal model (?, r, t) is the tails of (t, r + R), of side 1."""
+    heads, relations, tails = np.asarray(triples, np.int64).T
+    tail_open = np.asarray(sides) == 1
+    given, answers = np.where(tail_open, heads, tails), np.where(tail_open, tails, heads)
+    if model.reciprocal:
+        relations, tail_open = np.where(tail_open, relations, relations + model.n_relations), tail_open | True
+    return given, relations, answers, tail_open.astype(np.int64)
+
+
+def without_loops(triples, n_relations):
+    """(R,) bool: the relations with no triple (x, r, x)."""
+    triples = np.asarray(triples)
+    loops = triples[triples[:, 0] == triples[:, 2], 1]
+    return np.bincount(loops, minlength=n_relations) == 0
+
+
+def softmax_objective(model, triples, sides, settings, bounds=None, loopless=None, candidates=None):
+    """The objective of a batch of queries under softmax, and its gradients: the definition of `SoftmaxTrainer.step`.
+
+    triples (n, 3), each with its head (sides (n,) 0) or its tail (1) open; loopless (R,) bool: where true, the given
+    entity is no candidate; candidates (ids (m,), log_weights (m,)) as `draw_candidates` gives them, None: all entities.
+
+    objective = loss + l2 + n3 + lambda * penalty, all sums over the queries, of their own three rows h, r, t:
+    loss   -log softmax of the scores of all candidates, at the answer (`softmax_loss`);
+    l2     settings.l2 / 2 (||h||^2 + ||r||^2 + ||t||^2);
+    n3     settings.n3 (||h||_3^3 + ||r||_3^3 + ||t||_3^3), of ComplEx the moduli (Lacroix et al. 2018, Eq. 7);
+    penalty the sum of G_hr over the distinct (h, r) of the queries (h, r, ?) whose relation has a bound, with X_hr the
+           sum over all candidates, weighted (exact where these are all entities).
+    Returns ({"objective", "loss", "l2", "n3", "penalty"}, gradients, a dict like params).
+    """
+    ids, log_weights = (np.arange(model.n_entities), np.zeros(model.n_entities)) if candidates is None else candidates
+    column = np.full(model.n_entities, -1)
+    column[ids] = np.arange(len(ids))
+    entity, relation = model.params["entity"], model.params["relation"]
+    h, r, t = model.encode(entity, relation, entity)
+    gradients, d_h, d_r, d_t = model.zero_gradients(), np.zeros_like(h), np.zeros_like(r), np.zeros_like(t)
+    parts = dict.fromkeys(("objective", "loss", "l2", "n3", "penalty"), 0.0)
+
+    for given, k, answer, tail_open in zip(*queries_of(model, triples, sides)):
+        rows = (h[given], r[k], t[ids]) if tail_open else (h[ids], r[k], t[given])
+        scores = model.phi(*rows)
+        if loopless is not None and loopless[k % model.n_relations] and given != answer and column[given] >= 0:
+            scores[column[given]] = -np.inf
+        loss, upstream = softmax_loss(scores[None], column[[answer]], log_weights, settings.softmax_cut)
+        parts["loss"] += loss
+        d_head, d_relation, d_tail = model.d_phi(*rows, upstream[0], gradients)
+        d_r[k] += d_relation.sum(0)
+        if tail_open:
+            d_h[given] += d_head.sum(0)
+            d_t[ids] += d_tail
+        else:
+            d_h[ids] += d_head
+            d_t[given] += d_tail.sum(0)
+        for name, i in (("entity", given), ("relation", k), ("entity", answer)):
+            row = model.params[name][i]
+            size = model.moduli(row)
+            parts["l2"] += settings.l2 / 2 * float((row.astype(np.float64) ** 2).sum())
+            parts["n3"] += settings.n3 * float((size.astype(np.float64) * row * row).sum())
+            gradients[name][i] += settings.l2 * row + 3 * settings.n3 * size * row
+    d_entity, d_relation, d_tails = model.d_encode(entity, relation, entity, d_h, d_r, d_t, gradients)
+    gradients["entity"] += d_entity + d_tails
+    gradients["relation"] += d_relation
+
+    if bounds is not None and settings.penalty_weight:
+        asked = np.unique(np.asarray(triples)[np.asarray(sides) == 1, :2], axis=0)
+        for k in np.unique(asked[:, 1]):
+            subjects = asked[asked[:, 1] == k, 0]
+            penalty, d, _ = cardinality_penalty(model, bounds, int(k), subjects, ids, np.exp(log_weights))
+            parts["penalty"] += penalty
+            for name in gradients:
+                gradients[name] += model.dtype.type(settings.penalty_weight) * d[name]
+    parts["objective"] = parts["loss"] + parts["l2"] + parts["n3"] + settings.penalty_weight * parts["penalty"]
+    return parts, gradients
+
+
+def group_keys(model, triples, sides):
+    """(n,) int64: equal where the queries of triples (n, 3) with their head (sides (n,) 0) or tail (1) open have the
+    same given entity, relation and side: one row of scores answers them all. Ordered by side, relation, entity."""
+    given, relations, _, sides = queries_of(model, triples, sides)
+    return (sides * len(model.params["relation"]) + relations) * model.n_entities + given
+
+
+def shuffle_queries(settings, epoch, lengths, size):
+    """The batches of an epoch under softmax: (order, limits). order is a permutation of the distinct queries, of which
+    query i stands for lengths[i]; batch b is order[limits[b] : limits[b + 1]]: it counts `size` queries, and has a
+    distinct one whole where the first it stands for falls, so that a batch may be empty after a long one."""
+    order = np.random.default_rng([settings.seed, 1, epoch]).permutation(len(lengths)).astype(np.int32)
+    ends = np.cumsum(lengths[order])
+    batches = -(-int(ends[-1]) // size)
+    return order, np.searchsorted(ends - lengths[order], np.arange(batches + 1) * size)
+
+
+def step_candidates(settings, epoch, step, n_entities, needed):
+    """The candidates of a step (`draw_candidates`), or None for all entities."""
+    if not settings.softmax_candidates or epoch >= settings.epochs - settings.exact_epochs:
+        return None
+    rng = np.random.default_rng([settings.seed, 2, epoch, step])
+    return draw_candidates(rng, n_entities, needed, settings.softmax_candidates)
+
+
+def softmax_loop(model, triples, settings, bounds=None):
+    """Trains any Model in place under softmax: `algorithm_1` with batches of queries for triples and corruptions."""
+    settings = settings.resolved(model.n_entities, model.n_relations, len(triples))
+    both, sides = np.concatenate((triples, triples)), np.repeat([0, 1], len(triples))
+    _, query, lengths = np.unique(group_keys(model, both, sides), return_inverse=True, return_counts=True)
+    loopless = without_loops(triples, model.n_relations) if settings.no_loops else None
+    accumulators = {name: np.full_like(array, settings.accumulator) for name, array in model.params.items()}
+    history = []
+    if settings.project == "unit":
+        project_rows(model.params["entity"])
+    for epoch in range(settings.epochs):
+        order, limits = shuffle_queries(settings, epoch, lengths, settings.batch_size)
+        totals, steps = dict.fromkeys(("objective", "loss", "l2", "n3", "penalty"), 0.0), len(limits) - 1
+        for step, (first, last) in enumerate(itertools.pairwise(limits)):
+            batch = np.isin(query, order[first:last])
+            if not batch.any():
+                continue
+            candidates = step_candidates(settings, epoch, step, model.n_entities, both[batch][:, ::2])
+            parts, gradients = softmax_objective(
+                model, both[batch], sides[batch], settings, bounds, loopless, candidates
+            )
+            update_params(model, accumulators, gradients, settings, learning_rate(settings, epoch, step / steps))
+            totals = {name: totals[name] + parts[name] for name in totals}
+        history.append({name: total / steps for name, total in totals.items()})
+    return history
+
+
+def softmax_defaults(settings, n_entities, n_triples):
+    """What follows from the sizes of a graph for a run under softmax, name -> value (docs/SOFTMAX.md has what was
+    measured): about 2,500 steps, N3 that grows with the square root of N, and above 8,192 entities an eighth of them as
+    candidates until the last epochs."""
+    queries, mlp = 2 * max(n_triples, 1), settings.model == "ermlp"
+    batch_size = int(np.clip(round(2.5 * math.sqrt(queries)), 64, 4096))
+    if settings.batch_size or settings.batches:
+        batch_size = settings.batch_size or -(-queries // settings.batches)
+    epochs = settings.epochs
+    if epochs is None:
+        epochs = int(np.clip(round(2500 / math.ceil(queries / batch_size)), 10, 60))
+    sampled = n_entities > 8192
+    return {
+        "dim": DIMS["ermlp"] if mlp else 128 if n_entities <= 10_000 else 256 if n_entities <= 100_000 else 100,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "learning_rate": 0.05 if mlp else 0.2,
+        "schedule": "late",
+        "accumulator": 0.0,
+        "project": "none",
+        "n3": 0.0 if mlp else float(f"{min(5e-4 * math.sqrt(n_entities), 0.1):.2g}"),
+        "reciprocal": True,
+        "softmax_candidates": min(n_entities // 8, 2**14) if sampled else 0,
+        "exact_epochs": -(-epochs // 10) if sampled and n_entities <= 200_000 else 0,
+        "penalty_weight": 0.0,
+        "validate_every": max(1, -(-epochs // 5)),
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------------
 # What the rooms of cardkge_tools hand on (PEP 562): the one place that knows what stands above this file
 # ------------------------------------------------------------------------------------------------------------------
 
@@ -840,7 +1115,9 @@ ROOMS = {
     "graphs": "Dataset describe_data find_bounds load_dataset read_bounds read_triples write_bounds",
     "engine.threads": "Threads count_cores",
     "engine.draws": "ObjectSampler SubjectSampler",
-    "engine.training": "NonFinite Trainer train",
+    "engine.trainer": "NonFinite Trainer",
+    "engine.softmax": "SoftmaxTrainer",
+    "engine.training": "train",
     "engine.ranking": "cardinality_violations completions evaluate rank_triples true_answers",
     "runs": "Run align_dataset is_run load_run new_model new_run read_config read_outcome save_metrics save_run",
     "oracle": "check_oracle oracle write_oracle",

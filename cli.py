@@ -131,7 +131,7 @@ def train(ctx, out, resume, force, threads, **options):
     """
     from cardkge import option_name
     from cardkge_tools.files import in_use, sole_use
-    from cardkge_tools.fitting import fit, new_folder, resume_run
+    from cardkge_tools.fitting import fit, new_folder, resume_run, show_rule
     from cardkge_tools.opening import open_data
     from cardkge_tools.runs import new_run
 
@@ -149,7 +149,9 @@ def train(ctx, out, resume, force, threads, **options):
         for message in idle_options(settings, {option_name(name) for name in given & options.keys()}):
             warn(message)
         dataset = open_data(settings.data, settings.columns)
-        fit(new_run(settings, dataset), dataset, folder, threads)
+        run = new_run(settings, dataset)
+        show_rule(run.settings, given)
+        fit(run, dataset, folder, threads)
 
 
 @main.command()
@@ -162,10 +164,11 @@ def train(ctx, out, resume, force, threads, **options):
     "--ties", choice("realistic", "optimistic", "pessimistic"), "realistic", "Rank among equals: mean, best, worst."
 )
 @option("--by", choice("side", "relation"), None, "Show the parts too: head and tail, or the relations.")
+@option("--no-loops", bool, False, "No (x, r, x) as an answer where train has none; always so for a run trained so.")
 @moved_data
 @json_option
 @threads_option
-def evaluate(folder, split, setting, ties, by, data, json_file, threads):
+def evaluate(folder, split, setting, ties, by, no_loops, data, json_file, threads):
     """Rank the test triples of RUN and print its metrics, in percent."""
     from cardkge_tools.files import write_json
     from cardkge_tools.opening import open_run
@@ -173,7 +176,7 @@ def evaluate(folder, split, setting, ties, by, data, json_file, threads):
 
     run, dataset = open_run(folder, data)
     with counter("ranked") as progress:
-        show, report = evaluation(run, dataset, split, setting, ties, by, threads, progress)
+        show, report = evaluation(run, dataset, split, setting, ties, by, no_loops, threads, progress)
     if json_file:
         write_json(json_file, report)
     show()
@@ -373,11 +376,12 @@ def oracle():
 
 @oracle.command()
 @click.argument("file", type=FILE)
-def write(file):
+@option("--version", click.IntRange(1, 2), 2, "Of the values; version 2 adds softmax, N3 and reciprocal relations.")
+def write(file, version):
     """Write the reference values, inputs and outputs, to FILE (JSON)."""
     from cardkge_tools.oracle import write_oracle
 
-    write_oracle(file)
+    write_oracle(file, version)
     click.echo(file)
 
 

@@ -48,6 +48,7 @@ from numba import njit  # noqa: E402
 
 import cardkge  # noqa: E402
 import kernels  # noqa: E402
+from cardkge_tools.engine.softmax import BLOCK, COLUMNS, group_queries  # noqa: E402
 
 
 @dataclasses.dataclass
@@ -64,6 +65,7 @@ class Sizes:
     trained: int = 20  # epochs before an evaluation
     samples: tuple = ((10, 100, 1.10), (100, 1000, 2.0))  # mu, omega, target
     loaded: tuple = ("wn18rr", "wn18", "fb13")
+    softmax: tuple = ((100, 500), (500, 500))  # complex rank, queries of a batch
     graph: tuple = (10**6, 1000, 10**7)  # entities, relations, triples
     graph_dim: int = 100
     graph_batches: int = 100  # an epoch; with 10, the gradients of a batch are nearly as large as the table
@@ -87,6 +89,7 @@ QUICK = {
     "trained": 1,
     "samples": ((4, 20, 1.10), (10, 50, 2.0)),
     "loaded": ("families",),
+    "softmax": ((8, 32),),
     "graph": (2000, 20, 20000),
     "graph_dim": 8,
     "graph_batches": 10,
@@ -251,6 +254,47 @@ def rows_per_example(dataset, settings):
     batch = rng.permutation(dataset.train)[: -(-len(dataset.train) // settings.batches)]
     ends = cardkge.corruptions(rng, batch, m, dataset.n_entities)
     return len(np.unique(ends)) / (len(batch) * (m + 1)), (m + 2) / (m + 1) + 2
+
+
+def softmax(bench):
+    """A step of softmax over all entities, ComplEx with reciprocal relations and N3, every query a row of its own and
+    no entry left out: queries a second against a plain loop of PyTorch, and against the three products of matrices that
+    it cannot do without."""
+    for rank, size in bench.sizes.softmax:
+        rng, dataset = np.random.default_rng(0), bench.dataset
+        run = bench.run("complex", rank, loss="softmax", softmax_cut=0.0, softmax_candidates=0)
+        model = run.model
+        sides = np.repeat([0, 1], len(dataset.train))
+        every = group_queries(model, np.concatenate((dataset.train, dataset.train)), sides)
+        with cardkge.Threads(bench.threads) as threads:
+            trainer = cardkge.SoftmaxTrainer(model, run.accumulators, run.settings, run.bounds, dataset.train, threads)
+            batch = every.take(np.sort(rng.choice(len(every.given), min(size, len(every.given)), replace=False)))
+            batch = dataclasses.replace(
+                batch, limits=np.arange(len(batch.given) + 1), answers=batch.answers[batch.limits[:-1]]
+            )
+            n = len(batch.given)
+            tasks = {"ours": timed(lambda: trainer.step(batch), n)}
+            tasks["products"] = timed(lambda: three_products(batch, model, threads), n)
+            if bench.peers:
+                step = bench.peers.softmax_step(model, batch, run.settings, bench.threads)
+                tasks["torch"] = timed(step, n)
+            found = alternate(bench.sizes.rounds, tasks)
+        what = f"softmax: complex {rank}, {n} queries"
+        if bench.peers:
+            part, least = ratio(found["torch"], found["ours"]), 1.5 if rank <= 100 else 1.05
+            yield Row(what, found["ours"], found["torch"], "torch", part, least, True, "queries")
+        part = ratio(found["products"], found["ours"])
+        yield Row(what, found["ours"], found["products"], "three products", part, 0.75, True, "queries")
+
+
+def three_products(batch, model, threads):
+    """Scores of a batch, and the two products of their backward pass, by the trainer's blocks."""
+    entity, n = model.params["entity"], len(batch.given)
+    queries, scores = entity[batch.given], np.empty((n, model.n_entities), model.dtype)
+    d_queries, d_entity = np.empty_like(queries), np.empty_like(entity)
+    threads.run(lambda i, j: np.matmul(queries[i:j], entity.T, out=scores[i:j]), n, size=BLOCK)
+    threads.run(lambda i, j: np.matmul(scores[i:j], entity, out=d_queries[i:j]), n, size=BLOCK)
+    threads.run(lambda i, j: np.matmul(scores[:, i:j].T, queries, out=d_entity[i:j]), len(entity), size=COLUMNS)
 
 
 def roofline(bench):
@@ -461,7 +505,7 @@ def graph(bench):
     yield Row("peak memory", [peak], [least], against, peak / least, 1.6, False, "MiB", rate=False)
 
 
-SECTIONS = {f.__name__: f for f in (train, roofline, threads, evaluate, regulariser, loading, start, graph)}
+SECTIONS = {f.__name__: f for f in (train, softmax, roofline, threads, evaluate, regulariser, loading, start, graph)}
 
 
 # ------------------------------------------------------------------------------------------------------------------

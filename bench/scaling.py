@@ -10,7 +10,7 @@ from measure import MODELS, alternate, timed
 
 import cardkge
 import kernels
-from cardkge_tools.engine import training
+from cardkge_tools.engine import trainer as training
 
 
 def passes(bench, model):

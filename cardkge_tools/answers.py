@@ -4,7 +4,7 @@ import itertools
 
 import click
 
-from cardkge import CardkgeError, cardinality_sums, is_bounded
+from cardkge import CardkgeError, cardinality_sums, is_bounded, without_loops
 from cardkge_tools.engine.ranking import completions
 from cardkge_tools.graphs import find, find_bounds, known_answers
 from cardkge_tools.opening import aligned_data
@@ -20,10 +20,12 @@ def show_completions(folder, head, relation, tail, top, min_probability, hide_kn
     r = find(run.relations, relation, "relation")
     given = 0 if tail is None else 2  # the column of a triple
     entity = find(run.entities, head if tail is None else tail, "entity")
-    known = {}
+    known, no_answer = {}, set()
     try:
         dataset = aligned_data(run, folder, data, download=False)
         known = known_answers(dataset, given, entity, r)
+        if run.settings.no_loops and without_loops(dataset.train, dataset.n_relations)[r]:
+            no_answer = {entity} - known.keys()
         if not is_bounded(bounds).any():
             bounds, source = find_bounds("mined", dataset), " (mined)"
     except CardkgeError as error:
@@ -31,7 +33,8 @@ def show_completions(folder, head, relation, tail, top, min_probability, hide_kn
             raise
         warn(f"known triples are not marked: {error}")
     likeliest = zip(*completions(model, r, **{"head" if tail is None else "tail": entity}), strict=True)
-    shown = (each for each in likeliest if each[1] >= min_probability and not (hide_known and each[0] in known))
+    hidden = no_answer | (known.keys() if hide_known else set())
+    shown = (each for each in likeliest if each[1] >= min_probability and each[0] not in hidden)
     chosen, rows = [], []
     for rank, (e, p, score) in enumerate(itertools.islice(shown, top), 1):
         chosen.append(e)

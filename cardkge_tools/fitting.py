@@ -8,9 +8,10 @@ import time
 
 import click
 
-from cardkge import CardkgeError, option_name
+from cardkge import CardkgeError, option_name, without_loops
 from cardkge_tools.engine.ranking import evaluate
-from cardkge_tools.engine.training import NonFinite, train
+from cardkge_tools.engine.trainer import NonFinite
+from cardkge_tools.engine.training import train
 from cardkge_tools.files import in_use, made_folder, sole_use
 from cardkge_tools.graphs import describe_data
 from cardkge_tools.opening import run_data
@@ -64,6 +65,15 @@ def update_settings(run, given):
             raise click.UsageError(f"{option} {hint} when a run is resumed: saved {saved}, given {value}.")
 
 
+def show_rule(settings, given):
+    """A line with what is not given and so follows from the loss and the sizes of the graph, under softmax."""
+    names = ["model", "dim", "epochs", "batch_size", "learning_rate", "schedule", "n3", "reciprocal"]
+    names += ["softmax_candidates", "exact_epochs"]
+    chosen = [f"{option_name(name)} {getattr(settings, name)}" for name in names if name not in given]
+    if settings.loss == "softmax" and chosen:
+        say(f"by the loss and the sizes of the graph: {', '.join(chosen)}")
+
+
 def fit(run, dataset, folder, threads):
     """Train and save the run, evaluate it on the test split, show and save the metrics."""
     progress = Progress(run, len(dataset.train))
@@ -111,12 +121,14 @@ def fit(run, dataset, folder, threads):
     if run.best:
         found = f"hits@10 {100 * run.best['hits@10']:.2f} %, MRR {100 * run.best['mrr']:.2f} %"
         say(f"best on valid: {found} at epoch {run.best['epoch']}, which is kept")
-    say(f"evaluating {len(dataset.test):,} test triples")
+    loopless = without_loops(dataset.train, dataset.n_relations) if run.settings.no_loops else None
+    say(f"evaluating {len(dataset.test):,} test triples{' (loops are no answers)' * run.settings.no_loops}")
     try:
         with counter("ranked") as progress:
             run.metrics = evaluate(
-                run.best_model(), dataset.test, known=dataset.known, threads=threads, progress=progress
-            )
+                run.best_model(), dataset.test, known=dataset.known, threads=threads, progress=progress,
+                loopless=loopless,
+            )  # fmt: skip
     except KeyboardInterrupt:
         click.echo(f"stopped while evaluating; {folder} is trained, evaluate with: {again}", err=True)
         sys.exit(128 + signal.SIGINT)

@@ -20,25 +20,48 @@ threads_option = option(
 )
 jobs_option = option("--jobs", AT_LEAST_1, 1, "Runs side by side, each in a process of its own.")
 trial_threads_option = option("--threads", AT_LEAST_1, None, "Threads of each run.  [default: cores / jobs]")
+BY_LOSS = "default: by the sizes under softmax, else "
 training_options = options(  # the fields of Settings
-    option("--model", choice("distmult", "complex", "ermlp"), "distmult", "Scoring function."),
-    option("--dim", AT_LEAST_1, None, "Size k of an embedding: 200 distmult, 150 complex, 100 ermlp."),
+    option("--model", choice("distmult", "complex", "ermlp"), None, f"Scoring function.  [{BY_LOSS}distmult]"),
+    option("--dim", AT_LEAST_1, None, f"Size k of an embedding.  [{BY_LOSS}200 distmult, 150 complex, 100 ermlp]"),
     option("--hidden", AT_LEAST_1, 100, "Hidden units (ermlp)."),
-    option("--epochs", AT_LEAST_0, 200, "Passes over the train split."),
-    option("--batches", AT_LEAST_1, 10, "Mini-batches per epoch."),
-    option("--batch-size", AT_LEAST_1, None, "Train triples per mini-batch, in place of --batches."),
+    option("--epochs", AT_LEAST_0, None, f"Passes over the train split.  [{BY_LOSS}200]"),
+    option("--batches", AT_LEAST_1, None, f"Mini-batches per epoch.  [{BY_LOSS}10]"),
+    option("--batch-size", AT_LEAST_1, None, "Triples (softmax: queries) per mini-batch, in place of --batches."),
     option("--negatives", AT_LEAST_1, 2, "Corruptions of a train triple: of its tail, its head, ..."),
     option("--filter-negatives", bool, False, "Exclude train triples from the corruptions."),
-    option("--loss", choice("logistic", "hinge"), "logistic", "Loss."),
+    option("--loss", choice("logistic", "hinge", "softmax"), "logistic", "Loss; softmax: over all entities."),
     option("--margin", Real(min=0), 0.5, "Margin between probabilities (hinge)."),
     option("--optimizer", choice("adagrad", "sgd"), "adagrad", "Update rule."),
-    option("--learning-rate", Real(min=0, min_open=True), 0.1, "Step size."),
+    option("--learning-rate", Real(min=0, min_open=True), None, f"Step size.  [{BY_LOSS}0.1]"),
+    option(
+        "--schedule", choice("constant", "late"), None, f"late: from half of the run on down to 0.  [{BY_LOSS}constant]"
+    ),
     option("--decay", Real(min=0), 0.0, "Divide the learning rate by 1 + decay * epoch (sgd)."),
-    option("--accumulator", Real(min=0), 0.1, "Where sums of squared gradients start (adagrad)."),
+    option("--accumulator", Real(min=0), None, f"Where sums of squared gradients start (adagrad).  [{BY_LOSS}0.1]"),
     option("--l2", Real(min=0), 0.0, "Weight of l2/2 ||row||^2 for the rows of each example."),
-    option("--project", choice("unit", "none"), "unit", "Entity rows to norm 1 after each step, or not."),
+    option("--n3", Real(min=0), None, "Weight of the cubed moduli of the rows of each query (softmax)."),
+    option(
+        "--project", choice("unit", "none"), None, f"Entity rows to norm 1 after each step, or not.  [{BY_LOSS}unit]"
+    ),
+    click.option(
+        "--reciprocal/--no-reciprocal", default=None, help="Relation rows of their own for (?, r, t) (softmax)."
+    ),
+    option("--softmax-candidates", AT_LEAST_0, None, "Entities drawn for a batch, beside its own. 0: all (softmax)."),
+    option("--exact-epochs", AT_LEAST_0, None, "Last epochs over all entities, whatever the candidates (softmax)."),
+    option(
+        "--softmax-cut", Real(0, 1), 1e-4, "Probability below which an entity has no part in the gradient (softmax)."
+    ),
+    option(
+        "--no-loops", bool, False, "No (x, r, x) as an answer where train has none: changes the protocol (softmax)."
+    ),
     option("--bounds", str, "none", "Cardinality bounds: mined (from train), none, or a bounds file."),
-    option("--lambda penalty_weight", Real(min=0), 0.01, "Weight of the cardinality penalty, where there are bounds."),
+    option(
+        "--lambda penalty_weight",
+        Real(min=0),
+        None,
+        f"Weight of the cardinality penalty, where there are bounds.  [{BY_LOSS}0.01]",
+    ),
     option(
         "--sampling",
         choice("exact", "uniform", "importance", "bernoulli"),
@@ -51,7 +74,12 @@ training_options = options(  # the fields of Settings
     option("--subject-pool", choice("relation", "entities"), "relation", "Heads of the relation, or all."),
     option("--seed", click.IntRange(0, 2**32 - 1), 0, "Seed of everything random."),
     option("--dtype", choice("float32", "float64"), "float32", "Precision of the parameters."),
-    option("--validate-every", AT_LEAST_0, 0, "Epochs between validations; the best (hits@10) is kept. 0: none."),
+    option(
+        "--validate-every",
+        AT_LEAST_0,
+        None,
+        f"Epochs between validations; the best (hits@10; softmax: MRR) is kept. 0: none.  [{BY_LOSS}0]",
+    ),
     option("--patience", AT_LEAST_0, 0, "Stop after so many validations with no better one. 0: never."),
 )
 
@@ -67,8 +95,10 @@ def train_context(options):
             raise click.UsageError(f"{name} is no setting that runs may differ in.")
         if not getattr(names.get(name), "is_flag", False):
             arguments += [f"--{name}", str(value)]
+        elif is_true(name, value):
+            arguments += [f"--{name}"]
         else:
-            arguments += [f"--{name}"] * is_true(name, value)
+            arguments += names[name].secondary_opts
     return command.make_context("train", arguments)
 
 
@@ -98,13 +128,18 @@ def checked_settings(context):
 def idle_options(settings, given):
     """A line for each of the given options that changes nothing with these settings."""
     of_bounds = ("lambda", "sampling", "inclusion", "subjects", "objects", "subject-pool")
+    softmax = settings.loss == "softmax"
+    sampled = settings.bounds != "none" and not softmax
     needs = [
+        (("negatives", "filter-negatives"), "with --loss softmax", not softmax),
+        (("sampling", "inclusion", "subjects", "objects", "subject-pool"), "with --loss softmax", not softmax),
+        (("softmax-cut",), "without --loss softmax", softmax),
         (("hidden",), "without --model ermlp", settings.model == "ermlp"),
         (("margin",), "without --loss hinge", settings.loss == "hinge"),
         (("accumulator",), "without --optimizer adagrad", settings.optimizer == "adagrad"),
-        (of_bounds, "without --bounds", settings.bounds != "none"),
-        (("inclusion",), "without --sampling bernoulli", settings.sampling == "bernoulli" or settings.bounds == "none"),
-        (("objects",), "with --sampling exact", settings.sampling != "exact" or settings.bounds == "none"),
+        (of_bounds[: 1 if softmax else None], "without --bounds", settings.bounds != "none"),
+        (("inclusion",), "without --sampling bernoulli", settings.sampling == "bernoulli" or not sampled),
+        (("objects",), "with --sampling exact", settings.sampling != "exact" or not sampled),
     ]
     return [
         f"--{name} makes no difference {where}"

@@ -24,28 +24,33 @@ from cardkge import (
     probability,
     project_rows,
     sgd_step,
+    softmax_loss,
+    softmax_objective,
     violation,
 )
 from cardkge_tools.download import PROJECT_DATA
 from cardkge_tools.files import replace_file
 
-ORACLE_FORMAT, ORACLE_VERSION = "cardkge-oracle", 1  # a value that changes is a new version, with a file of its own
+# A value that changes, or a case that is added, is a new version with a file of its own; the old ones stay. Version 2
+# has the softmax over all entities, N3 and reciprocal relations.
+ORACLE_FORMAT, ORACLE_VERSION = "cardkge-oracle", 2
 ORACLE_RTOL, ORACLE_ATOL = 1e-9, 1e-12
 _ROUNDING = {"rtol": 1e-13, "atol": 1e-14}  # by which two processors may differ (exp, tanh, order of a sum)
 
 
-def oracle():
+def oracle(version=ORACLE_VERSION):
     """The reference values: {"format", "version", "tolerance", "cases"}, of numbers, lists and dicts alone.
 
     A case is {"name", "kind", "what", "inputs", "outputs"}; its outputs are what the function of its kind, below, makes
-    of its inputs, with the definitions of sections 2 to 8 in float64. An upper bound of None is infinity. A value that
-    agrees with the one in data/oracle-VERSION.json but for rounding is given as it stands there: the same bits on every
-    machine.
+    of its inputs, with the definitions in float64. An upper bound of None is infinity. A value that agrees with the one
+    in data/oracle-VERSION.json, or in that of an earlier version, but for rounding is given as it stands there: the
+    same bits on every machine.
     """
-    path = PROJECT_DATA / f"oracle-{ORACLE_VERSION}.json"
-    kept = {case["name"]: case for case in _read_oracle(path)["cases"]} if path.exists() else {}
+    paths = [PROJECT_DATA / f"oracle-{number}.json" for number in range(version, 0, -1)]
+    contents = [_read_oracle(path)["cases"] for path in paths if path.exists()]
+    kept = {case["name"]: case for cases in contents for case in cases}  # the oldest version has the last word
     cases = []
-    for name, kind, what, inputs in _oracle_inputs():
+    for name, kind, what, inputs in _oracle_inputs(version):
         outputs = {key: _plain(value) for key, value in _ORACLE_KINDS[kind](**_arguments(inputs)).items()}
         same = kept.get(name, {}).get("outputs", {})
         for key, value in outputs.items():
@@ -53,17 +58,18 @@ def oracle():
                 outputs[key] = same[key]
         cases.append({"name": name, "kind": kind, "what": what, "inputs": inputs, "outputs": outputs})
     tolerance = {"rtol": ORACLE_RTOL, "atol": ORACLE_ATOL}
-    return {"format": ORACLE_FORMAT, "version": ORACLE_VERSION, "tolerance": tolerance, "cases": cases}
+    return {"format": ORACLE_FORMAT, "version": version, "tolerance": tolerance, "cases": cases}
 
 
-def write_oracle(path):
-    """Write `oracle()` as JSON, an input or output a line, floats by repr. The same bytes on every run and machine."""
+def write_oracle(path, version=ORACLE_VERSION):
+    """Write `oracle(version)` as JSON, an input or output a line, floats by repr: the same bytes on every run and
+    machine."""
 
     def block(values, indent):
         lines = [f"{indent} {json.dumps(key)}: {json.dumps(value)}" for key, value in values.items()]
         return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
 
-    content = oracle()
+    content = oracle(version)
     cases = [
         "  {\n"
         + "".join(f"   {json.dumps(key)}: {json.dumps(case[key])},\n" for key in ("name", "kind", "what"))
@@ -76,7 +82,7 @@ def write_oracle(path):
 
 
 def check_oracle(path, rtol=ORACLE_RTOL, atol=ORACLE_ATOL):
-    """Compare the outputs in a file of the oracle's structure with ours, value by value.
+    """Compare the outputs in a file of the oracle's structure with ours of its version, value by value.
 
     The file may leave out cases, and of a case "kind", "what", "inputs" and some outputs. A value agrees where
     |found - expected| <= atol + rtol |expected|. Returns a (case name, verdict, text) for each of our cases, in order:
@@ -84,7 +90,7 @@ def check_oracle(path, rtol=ORACLE_RTOL, atol=ORACLE_ATOL):
     is not JSON, of another structure or version, with a case or output of an unknown name, or with nothing to compare.
     """
     given = _read_oracle(path)
-    cases = {case["name"]: case for case in oracle()["cases"]}
+    cases = {case["name"]: case for case in oracle(given["version"])["cases"]}
     found = {}
     for case in given["cases"]:
         name = case["name"]
@@ -155,9 +161,9 @@ def _read_oracle(path):
         raise CardkgeError(f"{path}: not JSON ({error})") from error
     if not isinstance(content, dict) or content.get("format") != ORACLE_FORMAT:
         raise CardkgeError(f'{path}: expected an object with "format": "{ORACLE_FORMAT}" (docs/ORACLE.md)')
-    if content.get("version") != ORACLE_VERSION:
+    if type(content.get("version")) is not int or not 1 <= content["version"] <= ORACLE_VERSION:
         found = json.dumps(content.get("version"))[:40]
-        raise CardkgeError(f"{path}: version {found}; this program has the values of version {ORACLE_VERSION}")
+        raise CardkgeError(f"{path}: version {found}; this program has the values of versions 1 to {ORACLE_VERSION}")
     cases = content.get("cases")
     if not isinstance(cases, list):
         raise CardkgeError(f'{path}: expected a list "cases"')
@@ -190,8 +196,9 @@ def _arguments(inputs):
     if "model" in inputs:
         params = {name: np.array(value, np.float64) for name, value in inputs.pop("parameters").items()}
         kind, extra = MODELS[inputs["model"]], {"hidden": len(params["output"])} if "output" in params else {}
-        dim = params["entity"].shape[1] // kind.row_length
-        model = kind(len(params["entity"]), len(params["relation"]), dim, dtype="float64", **extra)
+        dim, reciprocal = params["entity"].shape[1] // kind.row_length, inputs.pop("reciprocal", False)
+        n_relations = len(params["relation"]) // (2 if reciprocal else 1)
+        model = kind(len(params["entity"]), n_relations, dim, dtype="float64", reciprocal=reciprocal, **extra)
         model.params = params
         inputs["model"] = model
     if "bounds" in inputs:
@@ -243,6 +250,18 @@ def _oracle_objective(model, heads, relations, tails, loss, margin, l2, penalty_
 
 def _oracle_gradients(**batch):
     parts, gradients = _oracle_objective(**batch)
+    return parts | _prefixed("d", gradients)
+
+
+def _oracle_softmax_loss(scores, answers, log_weights):
+    loss, d_scores = softmax_loss(np.array(scores), answers, np.array(log_weights))
+    return {"loss": loss, "d_scores": d_scores}
+
+
+def _oracle_softmax_objective(model, triples, sides, l2, n3, penalty_weight, bounds, loopless, candidates, log_weights):
+    settings = Settings(loss="softmax", softmax_cut=0.0, l2=l2, n3=n3, penalty_weight=penalty_weight)
+    of = bounds, np.array(loopless), (np.array(candidates), np.array(log_weights))
+    parts, gradients = softmax_objective(model, triples, sides, settings, *of)
     return parts | _prefixed("d", gradients)
 
 
@@ -310,6 +329,8 @@ _ORACLE_KINDS = {
     "hinge_loss": _oracle_hinge_loss,
     "cardinality": _oracle_cardinality,
     "objective": _oracle_gradients,
+    "softmax_loss": _oracle_softmax_loss,
+    "softmax_objective": _oracle_softmax_objective,
     "step": _oracle_step,
     "update": _oracle_update,
     "projection": _oracle_projection,
@@ -351,8 +372,15 @@ _ORACLE_VALID = [[0, 0, 5], [0, 0, 1], [4, 1, 0], [3, 1, 4], [2, 0, 2], [7, 0, 3
 _ORACLE_TEST = [[0, 0, 2], [3, 1, 0], [0, 0, 4], [3, 1, 1], [6, 1, 0], [1, 0, 3], [0, 0, 2]]
 
 
-def _oracle_inputs():
-    """Yields (name, kind, what, inputs) of each case."""
+def _oracle_inputs(version):
+    """Yields (name, kind, what, inputs) of each case of a version."""
+    yield from _oracle_cases()
+    if version > 1:
+        yield from _softmax_cases()
+
+
+def _oracle_cases():
+    """The cases of version 1."""
     for name in MODELS:
         for case, kind, what, inputs in _oracle_model_cases(name):
             yield f"{name}/{case}", kind, what, inputs
@@ -501,3 +529,49 @@ def _oracle_model_cases(name):
     integers = {key: (value + 0.0).tolist() for key, value in integers.items()}
     what = "Integer parameters, so that equal scores are exactly equal; entities 1, 2 and 6 have the same row."
     yield "ranks-ties", "ranks", what, {"model": name, "parameters": integers, **splits}
+
+
+def _softmax_cases():
+    """What version 2 adds."""
+    scores, extremes = _oracle_numbers(51, 3, 4), [[1000.0, -1000.0, 745.5], [-1e-9, 0.0, 1e-9]]
+    for case, what, inputs in (
+        ("plain", "No weights.", (scores, [3, 0, 1], [0.0] * 4)),
+        (
+            "weighted",
+            "The last two columns stand for 4 entities each.",
+            (scores, [1, 0, 1], [0.0, 0.0] + [math.log(4)] * 2),
+        ),
+        ("extremes", "Large scores of both signs, and scores near each other.", (extremes, [1, 2], [0.0] * 3)),
+    ):
+        inputs = dict(zip(("scores", "answers", "log_weights"), inputs, strict=True))
+        yield f"softmax-loss/{case}", "softmax_loss", what, inputs
+    for name in MODELS:
+        for case, kind, what, inputs in _softmax_model_cases(name):
+            yield f"{name}/{case}", kind, what, inputs
+
+
+def _softmax_model_cases(name):
+    """What version 2 adds for one model, without its name."""
+    usual, reciprocal = _oracle_model(name, 1, 8, 2, 3, 5), _oracle_model(name, 61, 8, 4, 3, 5) | {"reciprocal": True}
+    ids = {"heads": [0, 5, 2, 3], "relations": [0, 1, 1, 0], "tails": [1, 4, 2, 0]}
+    what = "2 relations, 4 relation rows: score and score_tails are of row r, score_heads of row r + 2."
+    yield "reciprocal-scores", "scores", what, reciprocal | ids
+    splits = {"train": _ORACLE_TRAIN, "valid": _ORACLE_VALID, "test": _ORACLE_TEST}
+    yield "reciprocal-ranks", "ranks", "No two scores are the same.", reciprocal | splits
+
+    everyone = {"candidates": list(range(8)), "log_weights": [0.0] * 8}
+    triples = [[0, 0, 1], [0, 0, 3], [4, 0, 3], [0, 0, 1], [2, 1, 0], [3, 1, 3], [6, 1, 0]]
+    batch = {"triples": triples, "sides": [1, 1, 0, 1, 0, 1, 0], "l2": 0.0, "n3": 0.0, "penalty_weight": 0.0}
+    batch |= {"bounds": [[0.0, None]] * 2, "loopless": [False] * 2} | everyone
+    what = "The loss alone; a query with two answers, one of them twice, and one whose answer is the given entity."
+    yield "softmax", "softmax_objective", what, usual | batch
+    regularised = batch | {"l2": 0.125, "n3": 0.25, "penalty_weight": 0.5, "bounds": [[0.0, 2.0], [6.0, None]]}
+    what = "Loss, L2, N3 and the penalty: G once for each distinct (h, r) of the queries with an open tail."
+    yield "softmax-regularised", "softmax_objective", what, usual | regularised
+    what = "The same with reciprocal relations: (?, r, t) is the tails of (t, r + 2), whose row N3 and L2 count."
+    yield "softmax-reciprocal", "softmax_objective", what, reciprocal | regularised
+    what = "Relation 1 has no loop: there the given entity is no candidate, unless it is the answer."
+    yield "softmax-no-loops", "softmax_objective", what, reciprocal | batch | {"loopless": [False, True]}
+    drawn = {"candidates": [0, 1, 2, 3, 4, 6, 7], "log_weights": [0.0] * 6 + [math.log(2)]}
+    what = "7 candidates, of which entity 7 was drawn from 2."
+    yield "softmax-candidates", "softmax_objective", what, usual | regularised | drawn

@@ -4,7 +4,7 @@ import math
 
 import click
 
-from cardkge import CardkgeError, metrics_by_relation, metrics_by_side
+from cardkge import CardkgeError, metrics_by_relation, metrics_by_side, without_loops
 from cardkge_tools import SPLITS
 from cardkge_tools.download import dataset_table
 from cardkge_tools.engine.ranking import cardinality_violations, rank_triples
@@ -67,11 +67,15 @@ def show_data_set(dataset):
     table(rows, ["relation", "for example, head", "tail", *SPLITS], "lll")
 
 
-def evaluation(run, dataset, split, setting, ties, by, threads, progress):
+def evaluation(run, dataset, split, setting, ties, by, no_loops, threads, progress):
     """Ranks a split; returns (a function that prints the metrics as a table, the same as a dict for JSON)."""
     triples = getattr(dataset, split)
     known = dataset.known if setting != "raw" else None
-    ranks = rank_triples(run.best_model(), triples, known, ties=ties, threads=threads, progress=progress)
+    no_loops = no_loops or run.settings.no_loops
+    loopless = without_loops(dataset.train, dataset.n_relations) if no_loops else None
+    ranks = rank_triples(
+        run.best_model(), triples, known, ties=ties, threads=threads, progress=progress, loopless=loopless
+    )
     rows, report = [], {}
     for name in ("filtered", "raw") if setting == "both" else (setting,):
         report[name] = metrics_by_side(ranks[name])

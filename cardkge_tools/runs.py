@@ -26,11 +26,16 @@ import cardkge
 from cardkge import DIMS, HITS, MODELS, CardkgeError, Model, Settings, fits, option_name, project_rows
 from cardkge_tools import SPLITS
 from cardkge_tools.engine.ranking import check_finite
+from cardkge_tools.engine.training import best_first
 from cardkge_tools.files import REMEDY, csv_text, json_bytes, read_json, replace_file
 from cardkge_tools.graphs import describe_data, find_bounds, join_names, read_bounds, write_bounds
 
 FORMAT_VERSION = 1
 RUN_FILES = ("config.json", "history.csv", "bounds.tsv", "model.npz", "metrics.json")
+LATER = {  # settings that came later, as they are in a run that has none
+    option_name(name): getattr(Settings(), name)
+    for name in ["schedule", "n3", "reciprocal", "softmax_candidates", "softmax_cut", "exact_epochs", "no_loops"]
+}
 STAGE = ".saving"  # begins the name of a folder inside the run that holds the new files until all are complete
 
 
@@ -62,17 +67,24 @@ class Run:
 
 
 def new_model(settings, n_entities, n_relations, initialise=True):
-    """The model that the settings name, initialised from their seed, or with no parameters yet."""
+    """The model that the settings name, initialised from their seed, or with no parameters yet. Under softmax the rows
+    of DistMult and ComplEx begin as 1e-3 N(0, 1) (Lacroix et al. 2018)."""
     options = {"hidden": settings.hidden} if settings.model == "ermlp" else {}
-    dim = settings.dim or DIMS[settings.model]
-    seed = np.random.default_rng([settings.seed, 0]) if initialise else None
-    return MODELS[settings.model](n_entities, n_relations, dim=dim, seed=seed, dtype=settings.dtype, **options)
+    options |= {"dim": settings.dim or DIMS[settings.model], "dtype": settings.dtype, "reciprocal": settings.reciprocal}
+    rng = np.random.default_rng([settings.seed, 0]) if initialise else None
+    small = settings.loss == "softmax" and settings.model != "ermlp"
+    model = MODELS[settings.model](n_entities, n_relations, seed=None if small else rng, **options)
+    if small and initialise:
+        for name, shape in model.shapes.items():
+            model.params[name] = (1e-3 * rng.standard_normal(shape)).astype(model.dtype)
+    return model
 
 
 def new_run(settings, dataset, bounds=None):
     """A run before its first step: parameters initialised, entity rows projected. bounds (R, 2); None: as the settings
-    name them."""
+    name them. The run's settings are resolved: what is not given follows from the loss and the sizes of the graph."""
     settings.check()
+    settings = settings.resolved(dataset.n_entities, dataset.n_relations, len(dataset.train))
     model = new_model(settings, dataset.n_entities, dataset.n_relations)
     if settings.project == "unit":
         project_rows(model.params["entity"])
@@ -245,7 +257,12 @@ def read_outcome(folder):
         file = "history.csv"
         seconds = sum(record["seconds"] for record in history)
         validated = [record for record in history if "valid_hits@10" in record]
-        best = max(validated, key=lambda record: (record["valid_hits@10"], record["valid_mrr"]), default=None)
+        order = best_first(read_json(folder / "config.json")["settings"]["loss"])
+        best = max(
+            validated,
+            key=lambda record: order({name: record[f"valid_{name}"] for name in ("mrr", "hits@10")}),
+            default=None,
+        )
     except (KeyError, TypeError) as error:
         raise CardkgeError(f"{folder / file}: damaged ({error}); {REMEDY}") from error
     return {
@@ -365,6 +382,8 @@ def _parse_config(path):
     kinds = typing.get_type_hints(Settings)
     sizes = dict.fromkeys(("entities", "relations", *SPLITS), int)
     wanted = [{option_name(name): kinds[name] for name in kinds}, {"sha256": str, **sizes}]
+    if isinstance(parts[0], dict):  # a run from before a setting was there has what it is with the paper's losses
+        parts[0] = LATER | parts[0]
     for part, found, expected in zip(("settings", "data"), parts, wanted, strict=True):
         if not isinstance(found, dict):
             raise CardkgeError(f"{path}: it has no object {part!r}; {REMEDY}")
@@ -409,7 +428,7 @@ def _parse_state(path, arrays, settings):
             raise ValueError("a count is no whole number")
         if not all(fits(x, float) for x in floats):
             raise ValueError("a sum is no number")
-        stored = dict(state["settings"])
+        stored = LATER | dict(state["settings"])
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise CardkgeError(f"{path}: its state is damaged ({reason}); {REMEDY}") from error

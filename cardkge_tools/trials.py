@@ -34,9 +34,10 @@ def make_trial(options, where):
     """
     with located(where):
         settings = vars(checked_settings(train_context(options)))
-    if settings["dim"] == DIMS[settings["model"]]:
+    softmax = settings["loss"] == "softmax"
+    if settings["dim"] == DIMS[settings["model"]] and not softmax:
         settings["dim"] = None
-    always, usual = ("data", "model", "seed"), vars(Settings())
+    always, usual = ("data", "model", "seed", *["loss"] * softmax), vars(Settings(loss=settings["loss"]))
     return {name: value for name, value in settings.items() if name in always or value != usual[name]}
 
 
@@ -81,8 +82,10 @@ def trial_task(trial, out, bounds=None):
     files. With `bounds` the violations of these are taken too."""
     folder, settings, data = os.path.join(os.path.abspath(out), trial_name(trial)), [], ["--data", trial["data"]]
     for name, value in trial.items():
-        if value is not False:
-            flag = f"--{option_name(name)}"
+        flag = f"--{option_name(name)}"
+        if value is False:
+            settings += ["--no-reciprocal"] if name == "reciprocal" else []
+        else:
             settings += [flag] if value is True else [flag, str(value)]
     file = os.path.join(folder, VIOLATIONS)
     return {
@@ -155,7 +158,7 @@ def check_trial(folder, trial, relations, data, bounds, reported):
     settings, its_data = read_config(folder)
     if its_data != data:
         raise CardkgeError(f"{folder}: trained on other data than {trial['data']} is now; remove this folder")
-    wanted = Settings(**trial)
+    wanted = Settings(**trial).resolved(its_data["entities"], its_data["relations"], its_data["train"])
     wanted.dim = wanted.dim or DIMS[wanted.model]
     for name, value in vars(wanted).items():
         found = getattr(settings, name)
@@ -204,6 +207,8 @@ def validated_trial(options, where):
     """`make_trial`, with a validation after the last epoch where none is asked for; a usage error if there is none."""
     trial = make_trial(options, where)
     epochs = Settings(**trial).epochs
+    if trial.get("loss") == "softmax" and (epochs is None or trial.get("validate_every") is None):
+        return trial  # the sizes of the graph decide, and there is a validation
     if not trial.get("validate_every"):
         trial = make_trial(options | {"validate-every": epochs}, where)
     every = trial.get("validate_every", 0)

@@ -11,7 +11,7 @@ from conftest import ROOT
 import cardkge
 
 BENCH = ROOT / "bench"
-SECTIONS = {"train", "roofline", "threads", "evaluate", "regulariser", "loading", "start", "graph"}
+SECTIONS = {"train", "softmax", "roofline", "threads", "evaluate", "regulariser", "loading", "start", "graph"}
 
 
 @pytest.fixture

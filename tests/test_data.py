@@ -390,7 +390,7 @@ def test_the_user_cache(monkeypatch):
 
 def test_the_table_in_the_project():
     rows = {row["name"]: row for row in cardkge.dataset_table()}
-    assert list(rows) == ["families", "wn18rr", "wn18", "fb13", "yago3-10"]
+    assert list(rows) == ["families", "wn18rr", "wn18", "fb13", "yago3-10", "fb15k-237", "umls"]
     for name, entry in cardkge_tools.download.read_table().items():
         assert rows[name]["source"]
         if name != "families":

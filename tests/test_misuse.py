@@ -33,13 +33,13 @@ def same(run, kept):
 
 def test_defaults_are_those_of_the_specification():
     for model, names in (
-        (cardkge.DistMult, ("dim", "seed", "dtype")),
-        (cardkge.ComplEx, ("dim", "seed", "dtype")),
-        (cardkge.ERMLP, ("dim", "seed", "dtype", "hidden")),
+        (cardkge.DistMult, ("dim", "seed", "dtype", "reciprocal")),
+        (cardkge.ComplEx, ("dim", "seed", "dtype", "reciprocal")),
+        (cardkge.ERMLP, ("dim", "seed", "dtype", "hidden", "reciprocal")),
     ):
         parameters = inspect.signature(model).parameters
         assert tuple(parameters)[2:] == names
-        wanted = {"dim": 200, "seed": 0, "dtype": "float32", "hidden": 200}
+        wanted = {"dim": 200, "seed": 0, "dtype": "float32", "hidden": 200, "reciprocal": False}
         assert all(parameters[name].default == wanted[name] for name in names)
 
 

@@ -26,7 +26,7 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: pip install .[peers]
 mpmath = pytest.importorskip("mpmath", reason="needs mpmath: pip install .[peers]")
 
 ROOT = Path(__file__).resolve().parent.parent
-ORACLE = json.loads((ROOT / "data" / "oracle-1.json").read_text(encoding="utf-8"))
+ORACLE = json.loads((ROOT / "data" / "oracle-2.json").read_text(encoding="utf-8"))
 CASES = {case["name"]: case for case in ORACLE["cases"]}
 INF = math.inf
 
@@ -122,10 +122,16 @@ def torch_scores(inputs):
     everyone = list(range(len(p["entity"])))
     score = scores_of(model, p, heads, relations, tails)
     n = len(everyone)
+    if inputs.get("reciprocal"):
+        of_heads = [
+            scores_of(model, p, [t] * n, [r + len(p["relation"]) // 2] * n, everyone) for r, t in zip(relations, tails)
+        ]
+    else:
+        of_heads = [scores_of(model, p, everyone, [r] * n, [t] * n) for r, t in zip(relations, tails)]
     return {
         "score": score,
         "score_tails": torch.stack([scores_of(model, p, [h] * n, [r] * n, everyone) for h, r in zip(heads, relations)]),
-        "score_heads": torch.stack([scores_of(model, p, everyone, [r] * n, [t] * n) for r, t in zip(relations, tails)]),
+        "score_heads": torch.stack(of_heads),
         "probability": torch.sigmoid(score),
     }
 
@@ -162,6 +168,48 @@ def torch_objective(inputs):
     p = parameters_of(inputs)
     parts = objective_of(inputs, p)
     return parts | d(gradients_of(parts["objective"], p))
+
+
+def torch_softmax_loss(inputs):
+    scores = tensor(inputs["scores"]).requires_grad_()
+    logits = scores + tensor(inputs["log_weights"])
+    loss = torch.nn.functional.cross_entropy(logits, torch.tensor(inputs["answers"]), reduction="sum")
+    return {"loss": loss, "d_scores": gradients_of(loss, {"scores": scores})["scores"]}
+
+
+def cubes(model, row):
+    """The sum of the cubed sizes of the numbers of a row."""
+    if model == "complex":
+        row = torch.complex(row[: len(row) // 2], row[len(row) // 2 :])
+    return torch.sum(torch.abs(row) ** 3)
+
+
+def torch_softmax_objective(inputs):
+    """A query at a time."""
+    p, model, among = parameters_of(inputs), inputs["model"], inputs["candidates"]
+    n, weights = len(among), tensor(inputs["log_weights"])
+    parts = dict.fromkeys(("loss", "l2", "n3", "penalty"), tensor(0.0))
+    for (h, r, t), side in zip(inputs["triples"], inputs["sides"], strict=True):
+        given, answer, row = (h, t, r) if side == 1 else (t, h, r)
+        if inputs.get("reciprocal") and side == 0:
+            row += len(p["relation"]) // 2
+        if side == 1 or inputs.get("reciprocal"):
+            scores = scores_of(model, p, [given] * n, [row] * n, among)
+        else:
+            scores = scores_of(model, p, among, [row] * n, [given] * n)
+        kept = [i for i, e in enumerate(among) if e == answer or e != given or not inputs["loopless"][r]]
+        logits = (scores + weights)[kept]
+        place = torch.tensor([[among[i] for i in kept].index(answer)])
+        parts["loss"] = parts["loss"] + torch.nn.functional.cross_entropy(logits[None], place, reduction="sum")
+        for rows in (p["entity"][given], p["relation"][row], p["entity"][answer]):
+            parts["l2"] = parts["l2"] + inputs["l2"] / 2 * torch.sum(rows**2)
+            parts["n3"] = parts["n3"] + inputs["n3"] * cubes(model, rows)
+    asked = {(h, r) for (h, r, _), side in zip(inputs["triples"], inputs["sides"], strict=True) if side == 1}
+    for h, r in asked if inputs["penalty_weight"] else ():
+        sample = {"relation": r, "subjects": [h], "objects": among, "weights": torch.exp(weights).tolist()}
+        parts["penalty"] = parts["penalty"] + violation_of(inputs, p, sample)[1].sum()
+    total = parts["loss"] + parts["l2"] + parts["n3"] + inputs["penalty_weight"] * parts["penalty"]
+    return {"objective": total, **parts, **d(gradients_of(total, p))}
 
 
 def unit_rows(rows):
@@ -218,6 +266,8 @@ def torch_ranks(inputs):
     found = {f"{setting}_{ties}": [] for setting in ("raw", "filtered") for ties in cardkge.TIES}
     for h, r, t in inputs["test"]:
         heads = scores_of(model, p, everyone, [r] * n, [t] * n).tolist()
+        if inputs.get("reciprocal"):
+            heads = scores_of(model, p, [t] * n, [r + len(p["relation"]) // 2] * n, everyone).tolist()
         tails = scores_of(model, p, [h] * n, [r] * n, everyone).tolist()
         other_heads = {e for e in everyone if (e, r, t) in known and e != h}
         other_tails = {e for e in everyone if (h, r, e) in known and e != t}
@@ -236,6 +286,8 @@ TORCH = {
     "hinge_loss": torch_hinge_loss,
     "cardinality": torch_cardinality,
     "objective": torch_objective,
+    "softmax_loss": torch_softmax_loss,
+    "softmax_objective": torch_softmax_objective,
     "step": torch_step,
     "update": torch_update,
     "projection": torch_projection,
@@ -558,7 +610,7 @@ def test_the_example_in_the_document(tmp_path):
     place = os.getcwd()
     try:
         os.chdir(tmp_path)
-        (tmp_path / "oracle.json").write_bytes((ROOT / "data" / "oracle-1.json").read_bytes())
+        (tmp_path / "oracle.json").write_bytes((ROOT / "data" / "oracle-2.json").read_bytes())
         with contextlib.redirect_stdout(io.StringIO()):
             exec(compile(code, "docs/ORACLE.md", "exec"), {"__name__": "__main__"})
     finally:

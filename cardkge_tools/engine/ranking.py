@@ -77,7 +77,7 @@ def exact_scores(model, relation, head=None, tail=None):
     that settles ties in `rank_triples`: what ranks alike has the same score here, on every BLAS library."""
     side = 1 if tail is None else 0
     triple = np.array([[0 if head is None else head, relation, 0 if tail is None else tail]], np.int32)
-    triple = checked_triples(triple, model.n_entities, model.n_relations)
+    triple, side = as_scored(model, checked_triples(triple, model.n_entities, model.n_relations), side)
     tables, tail_offset = score_tables(model)
     scores, none = np.empty(model.n_entities, model.dtype), np.zeros(1, np.int64)
     kernels.count_better(
@@ -111,14 +111,17 @@ def rounding_bounds(model, tables, triples, side):
     return (rows.shape[1] + 8) * eps * longest * norms
 
 
-def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, threads=None, progress=None):
+def rank_triples(
+    model, triples, known=None, ties="realistic", batch_size=None, threads=None, progress=None, loopless=None
+):
     """The rank of the right head among all entities for (?, r, t), and of the right tail for (h, r, ?).
 
     triples (n, 3) ids; known (m, 3): all true triples, of train, valid and test. Returns {"raw": ranks} and, with
     known, {"filtered": ranks}, (n, 2) float64 each, column 0 the head's rank, column 1 the tail's. Filtered: other true
     answers do not count. Ties: "optimistic" the best rank among equal scores, "pessimistic" the worst, "realistic"
     their mean. threads: a number, None for all, or a `Threads`. progress(done, total) is called, from any thread, as
-    ranks are found. CardkgeError for ids out of range, or a score that is NaN.
+    ranks are found. loopless (R,) bool: where true, the given entity is no candidate (unless it is the answer).
+    CardkgeError for ids out of range, or a score that is NaN.
 
     Scores come from a matrix product, whose rounding depends on the place of an element. Where one is so near to the
     right answer's that this could matter, both are computed again by `kernels.triple_score`: so equal rows tie, and no
@@ -137,24 +140,29 @@ def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, 
     with contextlib.nullcontext(threads) if isinstance(threads, Threads) else Threads(threads) as threads:
         for side in range(2):  # 0: the head is open
             answers = true_answers(triples, known_triples, side, model)
-            tolerances = rounding_bounds(model, tables, triples, side)
+            asked, place = as_scored(model, triples, side)
+            given = asked[:, 2 - 2 * place]
+            masked = np.zeros(len(triples), bool)
+            if loopless is not None:
+                masked = loopless[triples[:, 1]] & (given != asked[:, 2 * place])
+            tolerances = rounding_bounds(model, tables, asked, place)
 
             def report(done, n):
                 progress(side * n + done, 2 * n)
 
             def count(first, last, scores):
                 part = slice(first, last)
+                rows = np.flatnonzero(masked[part])
+                scores[rows, given[part][rows]] = -np.inf
                 kernels.count_better(
-                    scores, tolerances[part], side, triples[part], kind_of(model), tables, tail_offset,
+                    scores, tolerances[part], place, asked[part], kind_of(model), tables, tail_offset,
                     answers[0][part], answers[1][part], answers[2], counts[side, part],
                     np.empty(sizes[0], model.dtype),
                 )  # fmt: skip
 
             # BLAS packs the table for each block; two of them for each thread, for these are not equally fast
             block = batch_size or min(max(16, -(-len(triples) // (2 * threads.count))), 256, max(1, 2**24 // sizes[0]))
-            scored_blocks(
-                model, side, triples[:, 2 - 2 * side], triples[:, 1], threads, count, block, progress and report
-            )
+            scored_blocks(model, place, given, asked[:, 1], threads, count, block, progress and report)
     if (counts[:, :, 1] < 0).any():
         raise CardkgeError("a score is NaN: the parameters are too large for their dtype; no rank can be taken")
     share = {"optimistic": 0.0, "realistic": 0.5, "pessimistic": 1.0}[ties]
@@ -162,6 +170,14 @@ def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, 
     if known is not None:
         ranks["filtered"] = (1 + counts[:, :, 2] + share * counts[:, :, 3]).T
     return ranks
+
+
+def as_scored(model, triples, side):
+    """(triples, side) whose scores answer the questions of triples (n, 3) with their head (side 0) or tail (1) open: of
+    a reciprocal model (?, r, t) is the tails of (t, r + R)."""
+    if not model.reciprocal or side == 1:
+        return triples, side
+    return np.ascontiguousarray(triples[:, ::-1]) + np.array([0, model.n_relations, 0], triples.dtype), 1
 
 
 def true_answers(triples, known, side, model):
@@ -188,9 +204,9 @@ def true_answers(triples, known, side, model):
     return limits[which], limits[which + 1], (pairs % n).astype(np.int32)
 
 
-def evaluate(model, triples, known=None, ties="realistic", batch_size=None, threads=None, progress=None):
+def evaluate(model, triples, known=None, ties="realistic", batch_size=None, threads=None, progress=None, loopless=None):
     """{"filtered": metrics_by_side, "raw": metrics_by_side} of `rank_triples`; without known only "raw"."""
-    ranks = rank_triples(model, triples, known, ties, batch_size, threads, progress)
+    ranks = rank_triples(model, triples, known, ties, batch_size, threads, progress, loopless)
     return {setting: metrics_by_side(ranks[setting]) for setting in sorted(ranks)}
 
 

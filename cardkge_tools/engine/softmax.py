@@ -1,0 +1,376 @@
+"""Training under softmax over all entities: `softmax_objective`, fast and on several threads.
+
+Letters: n rows of a batch, each a distinct query (given entity, relation, side) with all its answers in the batch; m
+candidates, the columns; w reals in a row of a table; N entities, R relations.
+"""
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+import kernels
+from cardkge import group_keys, is_bounded, queries_of, shuffle_queries, step_candidates, without_loops
+from cardkge_tools.engine.tables import kind_of
+from cardkge_tools.engine.trainer import Batches, NonFinite, Trainer
+
+BLOCK = 64  # rows of one matrix product: fixed, so that its bits do not depend on the threads
+TILE = 2**24  # scores that are in memory at once (at least 16 rows of them)
+COLUMNS = 1024  # columns of one product of the backward pass
+DENSE = 1 / 16  # where a larger share of a block's entries counts, the backward pass is a matrix product
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Distinct queries with their answers: given, relations (rows of the table), sides (n,) int32; the answers of query
+    i, sorted, are answers[limits[i] : limits[i + 1]]."""
+
+    given: np.ndarray
+    relations: np.ndarray
+    sides: np.ndarray
+    limits: np.ndarray
+    answers: np.ndarray
+
+    def take(self, which):
+        """The queries with these numbers, in this order."""
+        lengths = np.diff(self.limits)[which]
+        limits = np.append(0, np.cumsum(lengths))
+        places = np.arange(limits[-1]) + np.repeat(self.limits[which] - limits[:-1], lengths)
+        of = self.given[which], self.relations[which], self.sides[which]
+        return Queries(*of, limits, self.answers[places])
+
+
+def group_queries(model, triples, sides):
+    """The queries of triples (n, 3) with their head (sides (n,) 0) or tail (1) open, those with the same given entity,
+    relation and side as one, sorted by these."""
+    keys = group_keys(model, triples, sides)
+    given, relations, answers, sides = queries_of(model, triples, sides)
+    order = np.lexsort((answers, keys))
+    keys = keys[order]
+    starts = np.flatnonzero(np.diff(keys, prepend=-1))
+    first = order[starts]
+    parts = given[first], relations[first], sides[first]
+    limits = np.append(starts, len(keys)).astype(np.int64)
+    return Queries(*(part.astype(np.int32) for part in parts), limits, answers[order].astype(np.int32))
+
+
+class SoftmaxBatches:
+    """The batches of a run under softmax, as `softmax_loop` draws them, each beside the step before it."""
+
+    def __init__(self, trainer, triples):
+        self.trainer, self.settings, self.n_entities = trainer, trainer.settings, trainer.model.n_entities
+        both = np.concatenate((triples, triples)), np.repeat([0, 1], len(triples))
+        self.queries = group_queries(trainer.model, *both)
+        self.steps = -(-len(both[0]) // self.settings.batch_size)
+        self.orders, self.following = {}, None
+
+    def draw(self, epoch, step):
+        """(Queries, candidates or None) of a step."""
+        if epoch not in self.orders:
+            self.orders.clear()
+            lengths = np.diff(self.queries.limits)
+            self.orders[epoch] = shuffle_queries(self.settings, epoch, lengths, self.settings.batch_size)
+        order, limits = self.orders[epoch]
+        batch = self.queries.take(np.sort(order[limits[step] : limits[step + 1]]))
+        needed = np.concatenate((batch.given, batch.answers))
+        return batch, step_candidates(self.settings, epoch, step, self.n_entities, needed)
+
+    take = Batches.take
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The candidates of a step: ids (m,) int32; parts = (how many of them are needed, log weight of the others); the
+    queries' given entities, answers and masked entities (-1: none) as columns."""
+
+    ids: np.ndarray
+    parts: tuple
+    given: np.ndarray
+    answers: np.ndarray
+    masked: np.ndarray
+
+
+class Tile:
+    """Rows start..stop of a step's queries and their scores: softmax, and the coefficients d loss / d score, block by
+    block; listed (blocks,) tells which blocks' coefficients are lists, losses and penalties (rows,) what it found."""
+
+    def __init__(self, trainer, queries, columns, rows, block, bounded):
+        limits, self.start, n = queries.limits, rows.start, rows.stop - rows.start
+        self.settings, self.bounds, self.block, self.parts = trainer.settings, trainer.bounds, block, columns.parts
+        self.scores = trainer.buffer("scores", n, len(columns.ids))
+        self.limits = limits[rows.start : rows.stop + 1] - limits[rows.start]
+        self.answers, self.masked = columns.answers[limits[rows.start] : limits[rows.stop]], columns.masked[rows]
+        self.losses, self.penalties, self.totals = np.zeros(n), np.zeros(n), np.zeros(n)
+        self.bounded = None if bounded is None else bounded[rows]
+        self.slopes = np.zeros(n, np.int8)
+        self.extra = trainer.buffer("extra", *((0, 0) if bounded is None else self.scores.shape))
+        self.cut = self.settings.softmax_cut if bounded is None else 0.0  # of the list: with a penalty there is none
+        firsts = np.append(np.arange(0, n, block), n)
+        room = int(DENSE * block * len(columns.ids)) + 32 + np.diff(self.limits[firsts])  # of the list of each block
+        self.room = np.append(0, np.cumsum(room if self.cut else 0 * room))
+        self.ends, self.listed = np.zeros(n, np.int64), np.zeros(len(room), bool)
+        self.columns = trainer.buffer("columns", self.room[-1], dtype=np.int32)
+        self.values = trainer.buffer("values", self.room[-1])
+
+    def list_of(self, first):
+        """(columns, coefficients, ends) of the block that begins with row `first`, as `kernels.softmax_rows` has it."""
+        part = slice(*self.room[first // self.block : first // self.block + 2])
+        return self.columns[part], self.values[part], self.ends
+
+    def softmax(self, first, last):
+        """Softmax of the block's scores; whether its coefficients are listed."""
+        if self.bounded is not None:
+            kernels.penalty_rows(
+                first, last, self.scores, self.parts, self.bounds, self.bounded, self.settings.penalty_weight,
+                (self.penalties, self.extra, self.slopes),
+            )  # fmt: skip
+        self.listed[first // self.block] = kernels.softmax_rows(
+            first, last, self.scores, self.masked, self.parts, self.limits, self.answers, self.cut,
+            (self.losses, self.totals), self.list_of(first),
+        )  # fmt: skip
+        return self.listed[first // self.block]
+
+    def coefficients(self, first, last):
+        """All coefficients of the block, in the place of its scores."""
+        kernels.dense_coefficients(
+            first, last, self.scores, self.parts, self.limits, self.answers, self.settings.softmax_cut, self.totals,
+            self.extra, self.slopes,
+        )  # fmt: skip
+
+    def entries(self):
+        """The lists of all blocks as one: (columns, rows of the step, coefficients)."""
+        found = []
+        for first in range(0, len(self.ends), self.block):
+            columns, values, ends = self.list_of(first)
+            ends = ends[first : first + self.block]
+            rows = np.repeat(np.arange(first, first + len(ends), dtype=np.int32), np.diff(ends, prepend=0))
+            found.append((columns[: ends[-1]], self.start + rows, values[: ends[-1]]))
+        return tuple(np.concatenate(part) for part in zip(*found, strict=True))
+
+
+class SoftmaxTrainer(Trainer):
+    """One training step at a time, as `softmax_objective` and the optimisers define it.
+
+    A step of DistMult or ComplEx: by blocks of rows, the scores of all candidates (a matrix product), their softmax
+    with the losses and a list of the entries that count, and the gradient of the queries; then for each entity the sum
+    over its entries, and the update. Where too many entries count for a list (or cut is 0, or the regulariser is on)
+    the backward pass is matrix products too. ER-MLP is scored on hidden rows by `kernels.hidden_scores`.
+    """
+
+    def __init__(self, model, accumulators, settings, bounds, triples, threads):
+        self.model, self.settings, self.threads, self.accumulators = model, settings, threads, accumulators
+        self.bounds, self.buffers = np.asarray(bounds, np.float64), {}
+        self.loopless = without_loops(triples, model.n_relations) if settings.no_loops else None
+        self.regularised = bool(is_bounded(self.bounds).any()) and settings.penalty_weight > 0
+
+    @np.errstate(over="ignore", invalid="ignore")  # what is not finite is found, and raised as NonFinite
+    def step(self, queries, candidates=None, rate=None):
+        """One update of the parameters, in place.
+
+        queries: `Queries`; candidates: (ids (m,), log_weights (m,)) as `draw_candidates` gives them; None: all
+        entities. Returns {"objective", "loss", "l2", "n3", "penalty"} as `softmax_objective` does. Raises NonFinite,
+        before any parameter is changed, if one of these, or a parameter after the step, is not finite.
+        """
+        model, settings, n_relations = self.model, self.settings, len(self.model.params["relation"])
+        if not len(queries.given):  # a batch is empty where one distinct query is larger than it
+            return dict.fromkeys(("objective", "loss", "l2", "n3", "penalty"), 0.0)
+        mlp = kind_of(model) == kernels.ERMLP
+        gather = self.mlp_gradients if mlp else self.row_gradients
+        sums, gradients, touched = gather(queries, self.columns(queries, candidates))
+
+        lengths = np.diff(queries.limits)
+        of_entities = np.bincount(queries.given, lengths, model.n_entities)
+        of_entities += np.bincount(queries.answers, minlength=model.n_entities)
+        uses = {"entity": of_entities[touched], "relation": np.bincount(queries.relations, lengths, n_relations)}
+        ids = {"entity": touched, "relation": np.arange(n_relations, dtype=np.int32)}
+        sums |= self.regularise(ids, uses, gradients)
+        sums["objective"] = sums["loss"] + sums["l2"] + sums["n3"] + settings.penalty_weight * sums["penalty"]
+        if not math.isfinite(sums["objective"]):
+            raise NonFinite(f"the objective is {sums['objective']}")
+        l2 = {name: settings.l2 * of for name, of in uses.items()}
+        self.update(gradients, touched, l2, settings.learning_rate if rate is None else rate)
+        return sums
+
+    def columns(self, queries, candidates):
+        """The `Columns` of a step."""
+        n, given, answers = self.model.n_entities, queries.given, queries.answers
+        masked = np.full(len(given), -1, np.int32)
+        if self.loopless is not None:
+            is_answer = np.zeros(len(given), bool)
+            rows = np.repeat(np.arange(len(given)), np.diff(queries.limits))
+            is_answer[rows[answers == given[rows]]] = True
+            mask = self.loopless[queries.relations % self.model.n_relations] & ~is_answer
+            masked[mask] = given[mask]
+        if candidates is None:
+            return Columns(np.arange(n, dtype=np.int32), (n, 0.0), given, answers, masked)
+        ids, log_weights = candidates
+        n_needed = int(np.count_nonzero(log_weights == 0))
+        log_weight = float(log_weights[-1]) if n_needed < len(ids) else 0.0
+        column = self.buffer("column", n, dtype=np.int32)
+        column[ids] = np.arange(len(ids))
+        masked = np.where(masked >= 0, column[masked], -1).astype(np.int32)
+        return Columns(ids.astype(np.int32), (n_needed, log_weight), column[given], column[answers], masked)
+
+    def regularise(self, ids, uses, gradients):
+        """The sums of L2 and N3 over rows ids[name] of each table, uses[name] times each; N3's gradients are added (the
+        update has L2's)."""
+        settings, params, sums = self.settings, self.model.params, {"l2": 0.0, "n3": 0.0}
+        for name, of in uses.items():
+            if settings.l2:
+                rows = params[name][ids[name]]
+                sums["l2"] += settings.l2 / 2 * float(of @ np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+            if settings.n3:
+                values = np.empty(len(of))
+                self.threads.run(
+                    kernels.add_n3, len(of), kind_of(self.model), settings.n3, params[name], ids[name], of,
+                    gradients[name], values, size=COLUMNS,
+                )  # fmt: skip
+                sums["n3"] += float(values.sum())
+        return sums
+
+    def tiles(self, queries, columns, block, first, last):
+        """The rows first..last of a step, tile by tile; `losses` and `penalties` of the trainer sum what these find."""
+        size = max(block, TILE // len(columns.ids) // block * block)
+        bounded = self.bounded_rows(queries)
+        for start in range(first, last, size):
+            tile = Tile(self, queries, columns, slice(start, min(start + size, last)), block, bounded)
+            yield tile, slice(start, min(start + size, last))
+            self.losses.append(tile.losses)
+            self.penalties.append(tile.penalties)
+
+    def found(self):
+        """The sums of what the tiles of a step have found."""
+        sums = [float(np.concatenate(parts).sum()) for parts in (self.losses, self.penalties)]
+        return dict(zip(("loss", "penalty"), sums, strict=True))
+
+    def row_gradients(self, queries, columns):
+        """Loss, penalty and gradients of DistMult or ComplEx: (sums, gradients of the rows, ids of the entities whose
+        gradients these are)."""
+        model, threads, params, ids = self.model, self.threads, self.model.params, columns.ids
+        n, m, width, table = len(queries.given), len(ids), params["entity"].shape[1], params["entity"]
+        if m < model.n_entities:
+            table = self.buffer("candidates", m, width)
+            threads.run(lambda i, j: kernels.take_rows(params["entity"], ids[i:j], table[i:j]), m, size=COLUMNS)
+        of = kind_of(model), params["entity"], params["relation"], queries.given, queries.relations, queries.sides
+        sources = self.buffer("sources", 2 * n, width)  # the queries, then the gradients of the given rows
+        d_queries, d_relations = self.buffer("d_queries", n, width), self.buffer("d_relations", n, width)
+        block, lists, dense = max(1, min(BLOCK, TILE // m)), [], None
+        self.losses, self.penalties = [], []
+        for tile, rows in self.tiles(queries, columns, block, 0, n):
+            self.forward(tile, rows, of, table, sources, d_queries)
+            if tile.listed.all():
+                lists.append(tile.entries())
+            else:
+                dense = self.dense_pass(tile, table, sources[rows], d_queries[rows], dense)
+        threads.run(kernels.d_query_rows, n, *of, d_queries, sources[n:], d_relations, size=block)
+
+        one, rows = np.ones(n, model.dtype), np.arange(n, dtype=np.int32)
+        lists.append((columns.given, n + rows, one))  # the given entity of row i has row n + i of `sources`
+        touched, d_entity = self.sum_lists(lists, m, sources, dense)
+        d_relation = np.zeros((len(params["relation"]), width), model.dtype)
+        self.sum_lists([(queries.relations, rows, one)], len(d_relation), d_relations, d_relation)
+        return self.found(), {"entity": d_entity, "relation": d_relation}, ids[touched]
+
+    def forward(self, tile, rows, of, table, sources, d_queries):
+        """Queries, scores and softmax of a tile; where its coefficients are listed, the gradients of its queries."""
+        whole, start = sources[rows], rows.start
+
+        def work(i, j):
+            kernels.query_rows(start + i, start + j, *of, sources)
+            np.matmul(whole[i:j], table.T, out=tile.scores[i:j])
+            if tile.softmax(i, j):
+                kernels.sum_listed_rows(i, j, table, *tile.list_of(i), d_queries[rows])
+
+        self.threads.run(work, len(whole), size=tile.block)
+
+    def dense_pass(self, tile, table, queries, d_queries, dense):
+        """The backward pass of a tile as matrix products: d_queries (rows, w) is written, the gradients of the columns'
+        rows are added to `dense` (m, w), None at first."""
+
+        def rows(i, j):
+            tile.coefficients(i, j)
+            np.matmul(tile.scores[i:j], table, out=d_queries[i:j])
+
+        self.threads.run(rows, len(queries), size=tile.block)
+        out = self.buffer("dense", *table.shape) if dense is None else dense
+
+        def columns(i, j):
+            if dense is None:
+                np.matmul(tile.scores[:, i:j].T, queries, out=out[i:j])
+            else:
+                out[i:j] += tile.scores[:, i:j].T @ queries
+
+        self.threads.run(columns, len(table), size=COLUMNS)
+        return out
+
+    def sum_lists(self, lists, n_columns, sources, dense=None):
+        """Sums of coefficient * sources[row] by column, of lists of (columns, rows, coefficients). Returns (the columns
+        that have one, their sums); with `dense` (n_columns, w) all columns, and that, to which they are added."""
+        columns, rows, coefficients = (np.concatenate(parts) for parts in zip(*lists, strict=True))
+        starts = self.buffer("starts", n_columns + 1, dtype=np.int64)
+        moved = self.buffer("rows", len(rows), dtype=np.int32), self.buffer("coefficients", len(rows))
+        kernels.sort_entries(columns, rows, coefficients, n_columns, starts, *moved)
+        touched, out = np.arange(n_columns, dtype=np.int32), dense
+        if dense is None:
+            touched = np.flatnonzero(np.diff(starts)).astype(np.int32)
+            out = self.buffer("d_entity", len(touched), sources.shape[1])
+            out[:] = 0
+        some = max(1, min(512, -(-len(touched) // 32)))
+        self.threads.run(kernels.sum_entries, len(touched), touched, starts, *moved, sources, out, size=some)
+        return touched, out
+
+    def bounded_rows(self, queries):
+        """For each row its relation, if X_hr of its subject counts, else -1; None where no row's does."""
+        if not self.regularised:
+            return None
+        asked = (queries.sides == 1) & (queries.relations < self.model.n_relations)
+        asked &= is_bounded(self.bounds)[queries.relations % self.model.n_relations]
+        return np.where(asked, queries.relations, -1).astype(np.int32)
+
+    def mlp_gradients(self, queries, columns):
+        """`row_gradients` for ER-MLP, and the gradients of its weights."""
+        params, ids, sides = self.model.params, columns.ids, queries.sides
+        w_h, w_t, w_r = np.split(params["hidden"], 3)
+        embeddings = params["entity"][ids]
+        hidden = heads, tails, of_relations = embeddings @ w_h, embeddings @ w_t, params["relation"] @ w_r
+        d_heads, d_tails, d_relations, d_output = map(np.zeros_like, (*hidden, params["output"]))
+        self.losses, self.penalties = [], []
+        block = max(1, min(-(-len(sides) // 8), TILE // len(ids)))
+        limits = np.append(np.flatnonzero(np.diff(sides, prepend=-1)), len(sides))  # the queries are sorted by side
+        for first, last in itertools.pairwise(limits):
+            turn = slice(None) if sides[first] == 1 else slice(None, None, -1)
+            (mine, others), (d_mine, d_others) = (heads, tails)[turn], (d_heads, d_tails)[turn]
+            for tile, rows in self.tiles(queries, columns, block, first, last):
+                given, relations = columns.given[rows], queries.relations[rows]
+                d_rows, *sums = self.hidden_pass(tile, mine[given] + of_relations[relations], others)
+                d_others += sums[0]
+                d_output += sums[1]
+                np.add.at(d_mine, given, d_rows)
+                np.add.at(d_relations, relations, d_rows)
+        d_hidden = embeddings.T @ d_heads, embeddings.T @ d_tails, params["relation"].T @ d_relations
+        gradients = {
+            "entity": d_heads @ w_h.T + d_tails @ w_t.T,
+            "relation": d_relations @ w_r.T,
+            "hidden": np.concatenate(d_hidden),
+            "output": d_output,
+        }
+        return self.found(), gradients, ids
+
+    def hidden_pass(self, tile, rows, others):
+        """Scores, softmax and backward pass of a tile of ER-MLP, of hidden rows (rows, k') of its queries with those of
+        the candidates (m, k'): the gradients of these, and of w. Each block sums its own, so that no two threads write
+        to the same."""
+        output, across, blocks = self.model.params["output"], np.ascontiguousarray(others.T), len(tile.listed)
+        d_rows = np.zeros_like(rows)
+        d_others, d_output = (np.zeros((blocks, *like.shape), like.dtype) for like in (others, output))
+
+        def work(i, j):
+            b = i // tile.block
+            kernels.hidden_scores(rows[i:j], across, output, tile.scores[i:j])
+            tile.softmax(i, j)
+            tile.coefficients(i, j)
+            kernels.hidden_gradients(tile.scores[i:j], rows[i:j], others, output, d_rows[i:j], d_others[b], d_output[b])
+
+        self.threads.run(work, len(rows), size=tile.block)
+        return d_rows, d_others.sum(0), d_output.sum(0)

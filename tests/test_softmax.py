@@ -1,0 +1,426 @@
+"""Softmax over all entities: the definition against differences and PyTorch, the engine against the definition."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from gradcheck import check_gradients
+
+import cardkge
+import cli
+from cardkge import (
+    ERMLP,
+    CardkgeError,
+    ComplEx,
+    DistMult,
+    Settings,
+    Threads,
+    algorithm_1,
+    draw_candidates,
+    filtered_ranks,
+    rank_triples,
+    softmax_loss,
+    softmax_objective,
+    without_loops,
+)
+from cardkge_tools.engine import softmax as engine
+
+N, R, DIM = 9, 3, 4
+MODELS = [DistMult, ComplEx, ERMLP]
+
+
+def make(kind, reciprocal=False, seed=0, n=N, dim=DIM):
+    options = {"hidden": 5} if kind is ERMLP else {}
+    return kind(n, R, dim=dim, seed=seed, dtype="float64", reciprocal=reciprocal, **options)
+
+
+def make_batch(seed=1, size=14, n=N):
+    rng = np.random.default_rng(seed)
+    triples = np.stack((rng.integers(0, n, size), rng.integers(0, R, size), rng.integers(0, n, size)), 1)
+    triples[1] = triples[0]  # twice the same query and answer
+    triples[2, :2] = triples[0, :2]  # the same query, perhaps another answer
+    triples[3] = [2, 2, 2]  # the given entity is the answer
+    return triples, np.append([1, 1, 1], rng.integers(0, 2, size - 3))
+
+
+def settings_of(**options):
+    return Settings(
+        **{"loss": "softmax", "softmax_cut": 0.0, "n3": 0.05, "l2": 0.03, "dtype": "float64"} | options
+    ).resolved(N, R, 20)
+
+
+BOUNDS = np.array([[0.0, 2.0], [5.0, np.inf], [0.0, np.inf]])
+
+
+def cases():
+    for kind in MODELS:
+        for reciprocal in (False, True):
+            for case in ("all", "candidates", "loops", "penalty"):
+                yield pytest.param(kind, reciprocal, case, id=f"{kind.name}-{reciprocal}-{case}")
+
+
+def arguments_of(case, model, triples):
+    """(settings, further arguments of softmax_objective) of a case."""
+    if case == "candidates":
+        needed = np.unique(triples[:, ::2])
+        candidates = draw_candidates(np.random.default_rng(3), model.n_entities, needed, 2)
+        return settings_of(), {"candidates": candidates}
+    if case == "loops":
+        return settings_of(), {"loopless": np.array([True, False, True])}
+    if case == "penalty":
+        return settings_of(penalty_weight=0.7), {"bounds": BOUNDS}
+    return settings_of(), {}
+
+
+@pytest.mark.parametrize("kind, reciprocal, case", list(cases()))
+def test_gradients_are_those_of_the_objective(kind, reciprocal, case):
+    model = make(kind, reciprocal)
+    triples, sides = make_batch()
+    if case == "candidates":
+        triples[:, ::2] %= 5
+    settings, options = arguments_of(case, model, triples)
+
+    def value():
+        return softmax_objective(model, triples, sides, settings, **options)[0]["objective"]
+
+    parts, gradients = softmax_objective(model, triples, sides, settings, **options)
+    assert parts["loss"] > 0 and parts["n3"] > 0 and parts["l2"] > 0 and (parts["penalty"] > 0) == (case == "penalty")
+    check_gradients(value, model.params, gradients)
+
+
+def trainer_of(model, settings, threads, bounds=None, loopless=None):
+    accumulators = {}
+    if settings.optimizer == "adagrad":
+        accumulators = {name: np.full_like(array, 0.1) for name, array in model.params.items()}
+    bounds = np.tile([0.0, np.inf], (R, 1)) if bounds is None else bounds
+    trainer = engine.SoftmaxTrainer(model, accumulators, settings, bounds, np.zeros((0, 3), int), threads)
+    trainer.loopless = loopless
+    return trainer
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+@pytest.mark.parametrize("cut", [0.0, 0.08])
+@pytest.mark.parametrize("kind, reciprocal, case", list(cases()))
+def test_a_step_is_the_definition_followed_by_the_optimiser(kind, reciprocal, case, cut, optimizer, monkeypatch):
+    if cut:  # of so few entities most entries count; dense or listed, it is the same
+        monkeypatch.setattr(engine, "DENSE", 2.0)
+    for block, tile in ((64, 2**24), (4, 60)):
+        monkeypatch.setattr(engine, "BLOCK", block)
+        monkeypatch.setattr(engine, "TILE", tile)
+        model, twin = make(kind, reciprocal), make(kind, reciprocal)
+        triples, sides = make_batch()
+        if case == "candidates":
+            triples[:, ::2] %= 5
+        settings, options = arguments_of(case, model, triples)
+        settings.softmax_cut, settings.optimizer, settings.project = cut, optimizer, "none"
+        settings.learning_rate = 0.05
+        expected, gradients = softmax_objective(twin, triples, sides, settings, **options)
+        for name, array in twin.params.items():
+            if optimizer == "sgd":
+                cardkge.sgd_step(array, gradients[name], 0.05)
+            else:
+                cardkge.adagrad_step(array, np.full_like(array, 0.1), gradients[name], 0.05)
+        with Threads(1) as threads:
+            trainer = trainer_of(model, settings, threads, options.get("bounds"), options.get("loopless"))
+            found = trainer.step(engine.group_queries(model, triples, sides), options.get("candidates"))
+        assert found == pytest.approx(expected, rel=1e-12)
+        for name, array in model.params.items():
+            np.testing.assert_allclose(array, twin.params[name], rtol=1e-10, atol=1e-12)
+
+
+# --- parts of the definition
+
+
+def test_a_loss_by_hand():
+    """Scores 0, ln 2, ln 5: softmax 1/8, 2/8, 5/8."""
+    value, gradient = softmax_loss(np.log([[1.0, 2.0, 5.0]]), np.array([1]))
+    assert value == pytest.approx(np.log(4), rel=1e-14)
+    np.testing.assert_allclose(gradient, [[0.125, -0.75, 0.625]], rtol=1e-13)
+    _, gradient = softmax_loss(np.log([[1.0, 2.0, 5.0]]), np.array([1]), cut=0.3)
+    np.testing.assert_allclose(gradient, [[0, -0.75, 0.625]], rtol=1e-13)
+    value, _ = softmax_loss(np.array([[1000.0, -1000.0, -np.inf]]), np.array([1]))
+    assert value == 2000
+
+
+def test_n3_by_hand():
+    """The complex numbers 3 + 4i and 6 + 8i have the moduli 5 and 10; one query of h = t, r with modulus 1."""
+    model = ComplEx(1, 1, dim=2, dtype="float64")
+    model.params["entity"][:] = [[3, 6, 4, 8]]
+    model.params["relation"][:] = [[1, 0, 0, 0]]
+    parts, _ = softmax_objective(model, [[0, 0, 0]], [1], settings_of(n3=2.0, l2=0.0))
+    assert parts["n3"] == 2 * (2 * (125 + 1000) + 1) and parts["loss"] == 0
+
+
+def test_candidates_hold_what_is_needed_and_are_as_likely_as_their_weights_say():
+    rng, needed, counts = np.random.default_rng(0), np.array([7, 2, 2, 4]), np.zeros(12)
+    for _ in range(3000):
+        ids, log_weights = draw_candidates(rng, 12, needed, 3)
+        assert ids[:3].tolist() == [2, 4, 7] and len(set(ids)) == 6 and (np.diff(ids[3:]) > 0).all()
+        counts[ids] += 1
+    assert (log_weights[:3] == 0).all() and np.exp(-log_weights[3:]) == pytest.approx(3 / 9)
+    others = np.delete(counts, [2, 4, 7]) / 3000
+    assert np.abs(others - 1 / 3).max() < 4 * np.sqrt(2 / 9 / 3000)
+    ids, log_weights = draw_candidates(rng, 12, needed, 100)
+    assert sorted(ids) == list(range(12)) and (log_weights == 0).all()
+
+
+def test_the_partition_function_of_candidates_is_unbiased():
+    rng, scores = np.random.default_rng(1), np.random.default_rng(2).normal(size=40)
+    sums = []
+    for _ in range(4000):
+        ids, log_weights = draw_candidates(rng, 40, [3, 8], 6)
+        sums.append(np.exp(scores[ids] + log_weights).sum())
+    error = np.std(sums) / np.sqrt(len(sums))
+    assert error > 0 and abs(np.mean(sums) - np.exp(scores).sum()) < 4 * error
+
+
+def test_relations_without_loops():
+    assert without_loops([[0, 0, 1], [2, 1, 2], [1, 0, 2]], 3).tolist() == [True, False, True]
+
+
+def test_a_loop_is_no_candidate_but_may_be_an_answer():
+    model, settings = make(DistMult), settings_of(n3=0.0, l2=0.0)
+    scores = model.score_tails([2], [0])[0]
+    loopless = np.ones(R, bool)
+    loss = softmax_objective(model, [[2, 0, 5]], [1], settings, loopless=loopless)[0]["loss"]
+    assert loss == pytest.approx(np.log(np.exp(np.delete(scores, 2)).sum()) - scores[5])
+    loss = softmax_objective(model, [[2, 0, 2]], [1], settings, loopless=loopless)[0]["loss"]
+    assert loss == pytest.approx(np.log(np.exp(scores).sum()) - scores[2])
+
+
+# --- the engine
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_query_may_be_split_into_rows_or_not(kind):
+    """A batch grouped is the sum of its queries one by one: value and gradients."""
+    model, (triples, sides) = make(kind), make_batch()
+    settings = settings_of()
+    whole, gradients = softmax_objective(model, triples, sides, settings)
+    value, total = 0.0, model.zero_gradients()
+    for i in range(len(triples)):
+        parts, d = softmax_objective(model, triples[i : i + 1], sides[i : i + 1], settings)
+        value += parts["objective"]
+        for name in total:
+            total[name] += d[name]
+    assert whole["objective"] == pytest.approx(value, rel=1e-12)
+    queries = engine.group_queries(model, triples, sides)
+    assert len(queries.given) < len(triples) == len(queries.answers)
+    for name in total:
+        np.testing.assert_allclose(gradients[name], total[name], rtol=1e-11, atol=1e-12)
+
+
+def graph(n=60, relations=3, size=300, seed=4):
+    """A Dataset of random triples, without a folder."""
+    rng = np.random.default_rng(seed)
+    triples = np.unique(rng.integers(0, (n, relations, n), (size, 3)), axis=0).astype(np.int32)
+    triples = triples[(triples[:, 0] != triples[:, 2]) | (triples[:, 1] == 1)]
+    rng.shuffle(triples)
+    names = [[f"{kind}{i}" for i in range(count)] for kind, count in (("e", n), ("r", relations))]
+    return cardkge.Dataset("random", None, *names, triples[:-40], triples[-40:-20], triples[-20:])
+
+
+RUNS = [
+    {},
+    {"softmax_candidates": 10, "exact_epochs": 1},
+    {"model": "distmult", "no_loops": True, "reciprocal": False, "optimizer": "sgd", "learning_rate": 0.01},
+    {"model": "ermlp", "hidden": 6, "accumulator": 0.1, "dim": 5},
+    {"bounds": "mined", "penalty_weight": 0.1, "dtype": "float64"},
+]
+
+
+def new_run(dataset, monkeypatch=None, **options):
+    options = {"loss": "softmax", "dim": 7, "epochs": 3, "batch_size": 64} | options
+    settings = Settings(**options)
+    bounds = cardkge.mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations)
+    bounds[:, 1] /= 4
+    from cardkge_tools import runs
+
+    described = runs.describe_data
+    try:
+        runs.describe_data = lambda dataset: {}
+        return runs.new_run(settings, dataset, bounds if settings.bounds == "mined" else None)
+    finally:
+        runs.describe_data = described
+
+
+@pytest.mark.parametrize("options", RUNS)
+def test_training_is_the_plain_loop(options):
+    dataset = graph()
+    run = new_run(dataset, **options | {"dtype": "float64"})
+    twin = copy.deepcopy(run.model)
+    history = algorithm_1(twin, dataset.train, run.settings, run.bounds)
+    cardkge.train(run, dataset, threads=1)
+    for record, expected in zip(run.history, history, strict=True):
+        assert {name: record[name] for name in expected} == pytest.approx(expected, rel=1e-9)
+    for name, array in run.model.params.items():
+        np.testing.assert_allclose(array, twin.params[name], rtol=1e-7, atol=1e-9)
+    assert run.history[-1]["loss"] < run.history[0]["loss"]
+
+
+@pytest.mark.parametrize("options", RUNS)
+def test_threads_and_interruptions_change_no_bit(options, monkeypatch):
+    monkeypatch.setattr(engine, "BLOCK", 8)
+    monkeypatch.setattr(engine, "TILE", 2000)
+    monkeypatch.setattr(engine, "COLUMNS", 16)
+    dataset = graph()
+    whole, parts = new_run(dataset, **options), new_run(dataset, **options)
+    assert cardkge.train(whole, dataset, threads=1) == "finished"
+    steps = 0
+
+    def stop():
+        nonlocal steps
+        steps += 1
+        return steps % 4 == 0
+
+    while cardkge.train(parts, dataset, threads=3, stop=stop) == "stopped":
+        pass
+    assert steps > 8
+    for name, array in whole.model.params.items():
+        assert array.tobytes() == parts.model.params[name].tobytes(), name
+    assert whole.best["epoch"] == parts.best["epoch"] and whole.history[0]["n3"] == parts.history[0]["n3"]
+
+
+def test_ranks_of_a_reciprocal_model_and_without_loops():
+    dataset = graph()
+    for kind in MODELS:
+        model = make(kind, reciprocal=True, n=60)
+        ranks = rank_triples(model, dataset.test, dataset.known, threads=1)
+        np.testing.assert_array_equal(ranks["raw"], filtered_ranks(model, dataset.test))
+        np.testing.assert_array_equal(ranks["filtered"], filtered_ranks(model, dataset.test, dataset.known))
+        heads = model.score(dataset.test[:, 2], dataset.test[:, 1] + R, dataset.test[:, 0])
+        every = model.score_heads(dataset.test[:, 1], dataset.test[:, 2])
+        np.testing.assert_allclose(every[np.arange(len(every)), dataset.test[:, 0]], heads, rtol=1e-10, atol=1e-12)
+        loopless = without_loops(dataset.train, R)
+        assert loopless.tolist() == [True, False, True]
+        masked = rank_triples(model, dataset.test, dataset.known, threads=1, loopless=loopless)["filtered"]
+        for side in range(2):  # as if the loop were known to be true
+            loops = dataset.test[loopless[dataset.test[:, 1]]].copy()
+            loops[:, 2 * side] = loops[:, 2 - 2 * side]
+            known = np.concatenate((dataset.known, loops))
+            np.testing.assert_array_equal(masked[:, side], filtered_ranks(model, dataset.test, known)[:, side])
+        assert (masked < ranks["filtered"]).any()
+
+
+def test_a_long_list_of_entries_is_not_cut_short(monkeypatch):
+    """One query with more answers than the room for other entries, and every entry above the cut."""
+    monkeypatch.setattr(engine, "DENSE", 0.0)
+    model, twin = make(ComplEx, n=200), make(ComplEx, n=200)
+    triples = np.stack((np.zeros(150, int), np.zeros(150, int), np.arange(150)), 1)
+    settings = settings_of(optimizer="sgd", learning_rate=0.1, softmax_cut=1e-9)
+    _, gradients = softmax_objective(twin, triples, np.ones(150, int), settings)
+    with Threads(1) as threads:
+        trainer_of(model, settings, threads).step(engine.group_queries(model, triples, np.ones(150, int)))
+    for name, array in model.params.items():
+        np.testing.assert_allclose(array, twin.params[name] - 0.1 * gradients[name], rtol=1e-10, atol=1e-12)
+
+
+# --- settings
+
+
+def test_what_is_not_given_follows_from_the_sizes():
+    paper = Settings()
+    assert (paper.model, paper.learning_rate, paper.accumulator, paper.epochs) == ("distmult", 0.1, 0.1, 200)
+    assert paper.resolved(10, 2, 5) == paper
+    settings = Settings(loss="softmax")
+    assert settings.model == "complex" and settings.learning_rate is None
+    small, large = settings.resolved(135, 46, 5216), settings.resolved(40943, 11, 86835)
+    assert small.softmax_candidates == 0 and large.softmax_candidates == 5117 and large.exact_epochs > 0
+    assert small.n3 == pytest.approx(5e-4 * 135**0.5, rel=0.02) and large.n3 == pytest.approx(0.1)
+    assert None not in (small.dim, small.batch_size, small.epochs, small.reciprocal, small.penalty_weight)
+    given = Settings(loss="softmax", n3=0.0, softmax_candidates=0, reciprocal=False, epochs=3, batches=10)
+    found = given.resolved(40943, 11, 86835)
+    assert (found.n3, found.softmax_candidates, found.reciprocal, found.epochs) == (0.0, 0, False, 3)
+    assert found.batch_size == 17367 and found.validate_every == 1
+
+
+@pytest.mark.parametrize(
+    "name, value", [("n3", 0.1), ("reciprocal", True), ("softmax_candidates", 5), ("no_loops", True)]
+)
+def test_what_is_for_softmax_is_refused_elsewhere(name, value):
+    with pytest.raises(CardkgeError, match=f"{name} is for the softmax loss"):
+        Settings(**{name: value}).check()
+
+
+# --- the commands
+
+
+def write_graph(folder):
+    folder.mkdir()
+    dataset = graph()
+    for split in ("train", "valid", "test"):
+        lines = [
+            f"{dataset.entities[h]}\t{dataset.relations[r]}\t{dataset.entities[t]}\n"
+            for h, r, t in getattr(dataset, split)
+        ]
+        (folder / f"{split}.txt").write_text("".join(lines))
+    return folder
+
+
+def command(*arguments):
+    result = CliRunner().invoke(cli.main, list(map(str, arguments)))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_the_commands_with_softmax(tmp_path):
+    """train says what it chose and resumes; evaluate, predict, violations, history and tune take its runs."""
+    folder, run = write_graph(tmp_path / "graph"), tmp_path / "run"
+    options = ["--loss", "softmax", "--data", folder, "--dim", 6]
+    output = command("train", *options, "--epochs", 2, "--no-loops", "--out", run)
+    assert "model complex" in output and "reciprocal True" in output and "dim" not in output.partition("\n")[0]
+    command("train", "--resume", "--epochs", 3, "--out", run)
+    config = json.loads((run / "config.json").read_text())
+    assert config["epoch"] == 3 and config["settings"]["no-loops"] and config["settings"]["lambda"] == 0
+    loaded = cardkge.load_run(run)
+    assert loaded.model.params["relation"].shape == (2 * R, 12) and loaded.model.n_relations == R
+    assert {record["epoch"] for record in loaded.history} == {1, 2, 3} and "n3" in loaded.history[0]
+    report = tmp_path / "report.json"
+    command("evaluate", run, "--json", report)
+    saved = json.loads((run / "metrics.json").read_text())
+    assert json.loads(report.read_text())["filtered"]["both"] == saved["filtered"]["both"]
+    assert "bound" in command("predict", run, "--relation", "r0", "--tail", "e3", "--top", 60)
+    loops = [
+        line
+        for line in command("predict", run, "--relation", "r0", "--head", "e3", "--top", 60).split("\n")
+        if " e3 " in line
+    ]
+    assert not loops
+    command("violations", run)
+    command("history", run)
+    output = command(
+        "tune",
+        *options,
+        "--epochs",
+        2,
+        "--grid",
+        "n3=0,0.1",
+        "--grid",
+        "reciprocal=true,false",
+        "--out",
+        tmp_path / "t",
+    )
+    assert "chosen" in output and len(list((tmp_path / "t").glob("*/config.json"))) == 4
+
+
+def test_a_run_from_before_softmax_is_read(tmp_path):
+    """Its config.json and state know nothing of the settings that came later."""
+    folder, run = write_graph(tmp_path / "graph"), tmp_path / "run"
+    command("train", "--data", folder, "--dim", 4, "--epochs", 1, "--out", run)
+    later = ["schedule", "n3", "reciprocal", "softmax-candidates", "softmax-cut", "exact-epochs", "no-loops"]
+    config = json.loads((run / "config.json").read_text())
+    for name in later:
+        del config["settings"][name]
+    (run / "config.json").write_text(json.dumps(config))
+    with np.load(run / "model.npz") as stored:
+        arrays = dict(stored)
+    state = json.loads(arrays["state"].tobytes())
+    for name in later:
+        del state["settings"][name]
+    arrays["state"] = np.frombuffer(json.dumps(state).encode(), np.uint8)
+    np.savez(run / "model.npz", **arrays)
+    settings = cardkge.load_run(run).settings
+    assert settings.schedule == "constant" and settings.n3 == 0 and not settings.reciprocal
+    command("train", "--resume", "--epochs", 2, "--out", run)
