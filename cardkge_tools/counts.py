@@ -4,16 +4,19 @@ The mathematics stands in cardkge.py (section Counts). Here are the passes over 
 candidates are worth looking at, the fit, the new facts, and how good they are against test.
 """
 
+import itertools
 import threading
 from dataclasses import dataclass
 
 import numpy as np
 
-import counts_kernels as kernels
-from cardkge import CardkgeError, Threads, checked_triples, probability, scored_blocks, sorted_distinct, triple_keys
-from counts_definition import N_KNOWN, calibration_logits, fit_calibration
+import kernels
+from cardkge import N_KNOWN, CardkgeError, calibration_logits, checked_triples, fit_calibration, triple_keys
+from cardkge_tools.engine.draws import sorted_distinct
+from cardkge_tools.engine.ranking import scored_blocks
+from cardkge_tools.engine.threads import Threads
 
-FLOOR = 1e-8  # a candidate below this probability is not looked at: of 40,000 they count for less than 0.0004
+LEFT_OUT = 0.01  # candidates are not looked at whose probabilities cannot add up to more than this, for any (h, r)
 BEST = 30  # candidates of each (h, r) that the fit sees all of
 DRAWN = 8  # and those drawn from the rest, each standing for many
 PAIRS = 50_000  # (h, r) without an answer in valid that the fit sees, spread over the relations
@@ -161,7 +164,7 @@ def _fitting_pairs(train, valid, n_entities, n_relations, rng):
     kept, weights = answered.copy(), np.ones(len(heads))
     most = max(PAIRS // n_relations, 100)
     limits = np.searchsorted(relations, np.arange(n_relations + 1))
-    for first, last in zip(limits, limits[1:]):
+    for first, last in itertools.pairwise(limits):
         others = first + np.flatnonzero(~answered[first:last])
         chosen = others if len(others) <= most else rng.choice(others, most, replace=False)
         kept[chosen] = True
@@ -182,8 +185,9 @@ def _fitting_rows(model, train, valid, heads, relations, pair_weights, seed, thr
         part = slice(first, last)
         sums, largest = np.empty(last - first), np.empty(last - first, scores.dtype)
         kernels.log_sums(scores, largest, sums)
-        (starts, taken), (found_starts, found) = known.of(heads[part], relations[part]), answers.of(
-            heads[part], relations[part]
+        (starts, taken), (found_starts, found) = (
+            known.of(heads[part], relations[part]),
+            answers.of(heads[part], relations[part]),
         )
         row = np.arange(last - first)
         ranked = scores.copy()
@@ -224,8 +228,8 @@ class Decoder:
     however improbable. bounds (R, 2), or None: not conditioned.
     """
 
-    def __init__(self, model, calibration, bounds, known, excluded=None, wanted=None, floor=FLOOR):
-        self.model, self.calibration, self.floor = model, calibration, floor
+    def __init__(self, model, calibration, bounds, known, excluded=None, wanted=None):
+        self.model, self.calibration, self.floor = model, calibration, LEFT_OUT / model.n_entities
         unbounded = np.tile([0.0, np.inf], (model.n_relations, 1))
         self.bounds = unbounded if bounds is None else np.asarray(bounds, np.float64)
         self.known, self.excluded, self.wanted = known, known if excluded is None else excluded, wanted
@@ -305,11 +309,11 @@ def room_left(bounds, relations, known):
 STEPS, EDGE = 5000, 40.0  # bins of log odds from -EDGE to EDGE, this many for each unit
 
 
-def log_odds_bins(p):
-    """The bin (int) of each p in [0, 1]; bins grow with p, those of p <= 1e-8 are 0."""
+def log_odds_bins(p, floor):
+    """The bin (int) of each p in [0, 1], by its log odds; bins grow with p, that of p <= floor is 0."""
     with np.errstate(divide="ignore"):
-        x = np.where(p > FLOOR, np.log(p) - np.log1p(-np.minimum(p, 1)), -np.inf)
-    return np.where(p > FLOOR, np.ceil((np.minimum(x, EDGE) + EDGE) * STEPS), 0).astype(np.int64)
+        x = np.clip(np.log(p) - np.log1p(-p), -EDGE, EDGE)
+    return np.where(p > floor, np.ceil((x + EDGE) * STEPS), 0).astype(np.int64)
 
 
 def average_precision(hits, others):
@@ -334,9 +338,9 @@ class Tally:
         self.likely = {}  # first pair of a block -> (p, is a fact) of the candidates with p >= 0.1
         self.accepted = {}  # the same of the candidates that there is room for
 
-    def add(self, first, last, found, facts, room, least):
+    def add(self, first, last, found, facts, room, least, floor):
         p, row, n = found["p"], found["row"], last - first
-        bins = log_odds_bins(p)
+        bins = log_odds_bins(p, floor)
         hits = np.bincount(bins[facts], minlength=len(self.hits))
         others = np.bincount(bins[~facts], minlength=len(self.hits))
         others[0] += found["candidates"].sum() - len(p)  # those not looked at
@@ -396,14 +400,16 @@ def evaluate_sets(model, calibration, bounds, dataset, least=0.5, precision=None
         excluded = known.joined(loops)
     wanted = facts.without(excluded)
     decoder = Decoder(model, calibration, bounds, known, excluded, wanted)
-    tally, floor = Tally(len(heads)), least if precision is None else min(0.01, precision / 10)
+    tally, limit = Tally(len(heads)), least if precision is None else min(0.01, precision / 10)
 
     def consume(first, last, found):
         pairs = heads[first:last], relations[first:last]
         keys = triple_keys(pairs[0][found["row"]], pairs[1][found["row"]], found["ids"], n, r)
         place = np.minimum(np.searchsorted(facts.keys, keys), max(len(facts.keys) - 1, 0))
         is_fact = facts.keys[place] == keys if len(facts.keys) else np.zeros(len(keys), bool)
-        tally.add(first, last, found, is_fact, room_left(decoder.bounds, pairs[1], found["known"]), floor)
+        tally.add(
+            first, last, found, is_fact, room_left(decoder.bounds, pairs[1], found["known"]), limit, decoder.floor
+        )
 
     decoder.run(heads, relations, threads, consume, progress)
     true_counts = known.joined(facts).count(heads, relations)
@@ -457,29 +463,27 @@ def _measures(tally, n_facts, bounds, true_counts, precision):
 
 
 def probable(decoder, heads, relations, least, threads=None, progress=None):
-    """(pairs (m,) places in heads, tails (m,), p (m,), scores (m,)) of the acceptable candidates with p > least, in
-    the order of the pairs, best first within each; and the number of contradicted pairs."""
+    """(pairs (m,) places in heads, tails (m,), p (m,)) of the acceptable candidates with p > least, in the order of the
+    pairs, best first within each; and the number of contradicted pairs."""
     blocks = {}
 
     def consume(first, last, found):
         places = acceptable(found, room_left(decoder.bounds, relations[first:last], found["known"]), least)
-        blocks[first] = (
-            first + found["row"][places], found["ids"][places], found["p"][places], found["scores"][places],
-            np.flatnonzero(found["contradicted"]),
-        )  # fmt: skip
+        contradicted = np.flatnonzero(found["contradicted"])
+        blocks[first] = first + found["row"][places], found["ids"][places], found["p"][places], contradicted
 
     decoder.run(heads, relations, threads, consume, progress)
-    empty = (np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0), np.empty(0, decoder.model.dtype), np.empty(0))
-    columns = [np.concatenate([empty[i], *(blocks[first][i] for first in sorted(blocks))]) for i in range(5)]
-    return *columns[:4], len(columns[4])
+    empty = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0), np.empty(0, np.int64)
+    columns = [np.concatenate([empty[i], *(blocks[first][i] for first in sorted(blocks))]) for i in range(4)]
+    return *columns[:3], len(columns[3])
 
 
 def complete(decoder, heads, relations, least=0.5, precision=None, threads=None, progress=None):
-    """The new facts of these (h, r), best first (equals by relation, head, score, tail): (triples (m, 3), p (m,), number of
-    contradicted pairs). Accepted as `evaluate_sets` accepts."""
+    """The new facts of these (h, r), best first (equals by relation, head, score, tail): (triples (m, 3), p (m,), the
+    number of contradicted pairs). Accepted as `evaluate_sets` accepts."""
     floor = least if precision is None else min(0.01, precision / 10)
     while True:
-        pairs, tails, p, scores, contradicted = probable(decoder, heads, relations, floor, threads, progress)
+        pairs, tails, p, contradicted = probable(decoder, heads, relations, floor, threads, progress)
         order = np.argsort(-p, kind="stable")  # ordered by pair already
         count = len(order)
         if precision is not None:

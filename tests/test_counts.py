@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from gradcheck import check_gradients
 
-import counts_definition as counts
-import counts_kernels as kernels
+import cardkge as counts
+import kernels
 from cardkge import CardkgeError, probability
 
 
@@ -120,9 +120,10 @@ def test_limits():
 def test_kernel_is_the_definition():
     rng = np.random.default_rng(6)
     sets = []
+    windows = (0, 0), (0, 1), (0, 4), (2, 4), (3, 3), (1, np.inf), (9, np.inf), (0, np.inf), (0, 59)
     for n in (0, 1, 2, 3, 10, 60, 300):
         for spread in (0.0, 1.0, 5.0, 300.0):
-            for lower, upper in [(0, 0), (0, 1), (0, 4), (2, 4), (3, 3), (1, np.inf), (9, np.inf), (0, np.inf), (0, 59)]:
+            for lower, upper in windows:
                 sets.append((np.round(rng.normal(rng.choice([-6, 0, 4]), spread, n), 1), lower, upper))
     starts = np.append(0, np.cumsum([len(x) for x, _, _ in sets]))
     log_odds = np.concatenate([x for x, _, _ in sets])
