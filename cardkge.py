@@ -832,7 +832,8 @@ def metrics_by_relation(ranks, triples):
 # A candidate (h, r, t) is a triple that is not known. Three steps lead from its score to an answer.
 #
 # 1. pi, the probability that a candidate outside train is a fact, is logistic in what the model says of it: z = logit
-#    pi = a score + b log_softmax + c[known tails of (h, r): 0, 1, more]; each relation has its own a, b, c; a + b > 0.
+#    pi = a score + b log_softmax + c, with a + b > 0. Each relation has its own a, b, c where 0, 1 or more tails of
+#    (h, r) are known.
 # 2. It is fitted on valid. A share v of the facts that train lacks got into valid, whichever they are; a candidate is
 #    in valid with probability v pi, or not, with 1 - v pi (Elkan and Noto, KDD 2008). One that is not in valid is a
 #    fact with p = pi (1 - v) / (1 - v pi) (Bayes), so the log of its odds o = p / (1 - p) is z + log(1 - v).
@@ -844,16 +845,15 @@ N_KNOWN = 3  # 0, 1, or more known tails
 
 
 def calibration_logits(coefficients, scores, log_sums, known):
-    """z = a score + b log_softmax + c[known] of candidates, as (a + b) log_softmax + a log_sum + c: where a + b > 0 the
-    order of the tails of one (h, r) is that of their scores, ties included.
+    """z = a score + b log_softmax + c of candidates, as (a + b) log_softmax + a log_sum + c: where a + b > 0 the order
+    of the tails of one (h, r) is that of their scores, ties included.
 
-    coefficients (..., 5): a, b and the three c of each candidate's relation; scores (...); log_sums (...): the log of
-    the sum of exp(score) over the tails of its (h, r); known (...): its known tails. Float64 throughout.
+    coefficients (..., 3, 3): of each candidate's relation, for 0, 1 and more known tails: a, b, c. scores (...);
+    log_sums (...): the log of the sum of exp(score) over the tails of its (h, r); known (...): its known tails.
+    Float64 throughout.
     """
-    coefficients, log_sums = np.asarray(coefficients, np.float64), np.asarray(log_sums, np.float64)
-    a, b, c = coefficients[..., 0], coefficients[..., 1], coefficients[..., 2:]
-    place = np.minimum(known, N_KNOWN - 1)
-    c = np.take_along_axis(np.broadcast_to(c, (*np.shape(place), N_KNOWN)), np.asarray(place)[..., None], -1)[..., 0]
+    place = np.minimum(known, N_KNOWN - 1)[..., None, None]
+    a, b, c = np.moveaxis(np.take_along_axis(np.asarray(coefficients, np.float64), place, -2)[..., 0, :], -1, 0)
     return (a + b) * (np.asarray(scores, np.float64) - log_sums) + a * log_sums + c
 
 
@@ -867,9 +867,9 @@ def log_sum_exp(scores):
 def calibration_loss(parameters, features, found, weights, share, centre, precision):
     """The negative log-likelihood of step 2 with a Gaussian prior, its gradient, and its expected curvature.
 
-    parameters (5,): u, a, c, where a + b = exp(u) keeps the order; features (n, 5): log_softmax, log_sum and the
-    indicators of 0, 1, more known tails; found (n,) bool: in valid; weights (n,): how many candidates a row stands for;
-    share v in (0, 1); centre, precision (5,): of the prior. Returns (value, d value (5,), Fisher information (5, 5)).
+    parameters (3,): u, a, c, where a + b = exp(u) keeps the order; features (n, 3): log_softmax, log_sum, 1; found (n,)
+    bool: in valid; weights (n,): how many candidates a row stands for; share v in (0, 1); centre, precision (3,): of
+    the prior. Returns (value, d value (3,), Fisher information (3, 3)).
 
         value = -sum w [found log(v pi) + (1 - found) log(1 - v pi)] + 1/2 sum precision (parameters - centre)^2
     """
@@ -888,7 +888,7 @@ def calibration_loss(parameters, features, found, weights, share, centre, precis
 
 
 def fit_calibration(features, found, weights, share, centre, precision, steps=100):
-    """The parameters (5,) at a minimum of `calibration_loss`: Fisher scoring from `centre`, a step halved until the
+    """The parameters (3,) at a minimum of `calibration_loss`: Fisher scoring from `centre`, a step halved until the
     value falls. CardkgeError where features are not finite."""
     if not np.isfinite(features).all():
         raise CardkgeError("calibration: a score is not finite; train again, with a smaller learning rate say")

@@ -19,8 +19,8 @@ from cardkge_tools.engine.threads import Threads
 LEFT_OUT = 0.01  # candidates are not looked at whose probabilities cannot add up to more than this, for any (h, r)
 BEST = 30  # candidates of each (h, r) that the fit sees all of
 DRAWN = 8  # and those drawn from the rest, each standing for many
-PAIRS = 50_000  # (h, r) without an answer in valid that the fit sees, spread over the relations
-PRIOR = 1.0  # precision, in log odds, of a relation's own calibration around that of all
+PAIRS = 20_000  # (h, r) without an answer in valid that the fit sees, spread over the relations
+PRIOR = 0.1  # precision, in log odds, of a relation's calibration around that of all; chosen within valid
 BLOCK = 128  # (h, r) scored at once, however many threads: scores may depend on it in their last bit
 
 
@@ -28,15 +28,14 @@ BLOCK = 128  # (h, r) scored at once, however many threads: scores may depend on
 class Calibration:
     """How the scores of a model become probabilities.
 
-    coefficients (R, 5) float64: a, b and the three c of `calibration_logits`; share: v, the part of the facts missing
-    from train that valid holds; valid, missing: the counts behind it; epoch: the model's, None if unknown.
+    coefficients (R, 3, 3) float64 as `calibration_logits` takes them; share: v, the part of the facts missing from
+    train that valid holds; valid, missing: the counts behind it.
     """
 
     coefficients: np.ndarray
     share: float
     valid: int = 0
-    missing: int | None = None
-    epoch: int | None = None
+    missing: int = 0
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -126,9 +125,9 @@ def calibrate(model, train, valid, missing, share=None, seed=0, threads=None, pr
 
     missing: how many facts are in neither, so that share v = m / (m + missing), unless v is given. Every (h, r) in
     scope with an answer in valid takes part, and a sample, weighted, of the others: of each its BEST best candidates
-    and DRAWN of the rest, weighted too. Relations are fitted together, then each alone, held by a Gaussian prior of
-    precision `prior` (of standardised features) at what all have in common. CardkgeError where valid has no fact in
-    scope, or v is not between 0 and 1.
+    and DRAWN of the rest, weighted too. Loops are no candidates where train has none. Relations are fitted together,
+    then each alone, held by a Gaussian prior of precision `prior` (of standardised features) at what all have in
+    common. CardkgeError where valid has no fact in scope, or v is not between 0 and 1.
     """
     n, r = model.n_entities, model.n_relations
     train, valid = checked_triples(train, n, r), checked_triples(valid, n, r)
@@ -141,20 +140,19 @@ def calibrate(model, train, valid, missing, share=None, seed=0, threads=None, pr
     if not found.any():
         raise CardkgeError("calibration: no fact of valid has a head in the scope of its relation; nothing to fit on")
     centre, spread = np.average(sums, weights=weight), max(float(np.std(sums)), 1e-6)
-    features = np.zeros((len(scores), 2 + N_KNOWN))
-    features[:, 0], features[:, 1] = scores - sums, (sums - centre) / spread
-    features[np.arange(len(scores)), 2 + np.minimum(known, N_KNOWN - 1)] = 1
-    ones = np.ones(2 + N_KNOWN)
-    common = fit_calibration(features, found, weight, share, 0 * ones, 1e-3 * ones)
-    parameters = np.tile(common, (r, 1))
+    features = np.column_stack((scores - sums, (sums - centre) / spread, np.ones(len(sums))))
+    coefficients, ones = np.empty((r, N_KNOWN, 3)), np.ones(3)
+    of_all = fit_calibration(features, found, weight, share, 0 * ones, 1e-3 * ones)
     limits = np.searchsorted(relation, np.arange(r + 1))  # rows are ordered by relation
-    for i in range(r):
-        part = slice(limits[i], limits[i + 1])
-        if limits[i] < limits[i + 1]:
-            parameters[i] = fit_calibration(features[part], found[part], weight[part], share, common, prior * ones)
-    a = parameters[:, 1] / spread
-    coefficients = np.column_stack((a, np.exp(parameters[:, 0]) - a, parameters[:, 2:] - (a * centre)[:, None]))
-    return Calibration(coefficients, float(share), len(valid), missing)
+    for k in range(N_KNOWN):
+        chosen = np.minimum(known, N_KNOWN - 1) == k
+        common = fit_calibration(features[chosen], found[chosen], weight[chosen], share, of_all, prior * ones)
+        for i in range(r):
+            part = limits[i] + np.flatnonzero(chosen[limits[i] : limits[i + 1]])
+            u, a, c = fit_calibration(features[part], found[part], weight[part], share, common, prior * ones)
+            a /= spread
+            coefficients[i, k] = a, np.exp(u) - a, c - a * centre
+    return Calibration(coefficients, float(share), len(valid), int(missing))
 
 
 def _fitting_pairs(train, valid, n_entities, n_relations, rng):
@@ -177,37 +175,41 @@ def _fitting_rows(model, train, valid, heads, relations, pair_weights, seed, thr
     weight, arrays (rows,) each, ordered by pair."""
     n = model.n_entities
     known = Answers(train, n, model.n_relations)
-    answers = Answers(valid, n, model.n_relations).without(known)
+    excluded = known.joined(
+        Answers(loops_to_leave_out(train, heads, relations, model.n_relations), n, model.n_relations)
+    )
+    answers = Answers(valid, n, model.n_relations).without(excluded)
     draws = np.random.default_rng([seed, 6]).integers(n, size=(len(heads), DRAWN))
     best, blocks = min(BEST, n), {}
 
     def collect(first, last, scores):
         part = slice(first, last)
-        sums, largest = np.empty(last - first), np.empty(last - first, scores.dtype)
+        size, row = last - first, np.arange(last - first)
+        sums, largest = np.empty(size), np.empty(size, scores.dtype)
         kernels.log_sums(scores, largest, sums)
-        (starts, taken), (found_starts, found) = (
-            known.of(heads[part], relations[part]),
-            answers.of(heads[part], relations[part]),
-        )
-        row = np.arange(last - first)
-        ranked = scores.copy()
-        ranked[np.repeat(row, np.diff(starts)), taken] = -np.inf
-        is_in, chosen = np.zeros(scores.shape, bool), np.zeros(scores.shape)
-        is_in[np.repeat(row, np.diff(found_starts)), found] = True
+        starts, taken = excluded.of(heads[part], relations[part])
+        found_starts, found = answers.of(heads[part], relations[part])
+        taken_row, found_row = np.repeat(row, np.diff(starts)), np.repeat(row, np.diff(found_starts))
+        ranked, weight = scores.copy(), np.zeros(scores.shape)
+        ranked[taken_row, taken] = -np.inf
         top = np.argpartition(ranked, n - best, axis=1)[:, n - best :]
-        chosen[row[:, None], top] = 1
-        chosen[is_in] = 1
-        chosen[np.repeat(row, np.diff(starts)), taken] = -1
-        rest = n - (chosen != 0).sum(1)
-        drawn = draws[part]
-        fresh = chosen[row[:, None], drawn] == 0
-        each = rest / np.maximum(fresh.sum(1), 1)
-        np.add.at(chosen, (np.repeat(row, fresh.sum(1)), drawn[fresh]), np.repeat(each, fresh.sum(1)))
-        i, t = np.nonzero(chosen > 0)
-        counts = np.diff(starts)
+        weight[row[:, None], top], weight[found_row, found], weight[taken_row, taken] = 1, 1, -1
+        fresh = weight[row[:, None], draws[part]] == 0
+        each = (weight == 0).sum(1) / np.maximum(fresh.sum(1), 1)
+        drawn_row = np.repeat(row, fresh.sum(1))
+        np.add.at(weight, (drawn_row, draws[part][fresh]), each[drawn_row])
+        i, t = np.nonzero(weight > 0)
+        is_in = np.zeros(scores.shape, bool)
+        is_in[found_row, found] = True
+        count = known.count(heads[part], relations[part])[i]
         blocks[first] = (
-            relations[part][i], scores[i, t], sums[i], counts[i], is_in[i, t], chosen[i, t] * pair_weights[part][i]
-        )  # fmt: skip
+            relations[part][i],
+            scores[i, t],
+            sums[i],
+            count,
+            is_in[i, t],
+            weight[i, t] * pair_weights[part][i],
+        )
 
     with Threads(threads) as pool:
         scored_blocks(model, 1, heads, relations, pool, collect, BLOCK, progress)
@@ -248,10 +250,10 @@ class Decoder:
         if self.wanted is not None:
             wanted_starts, wanted = self.wanted.of(heads, relations)
         lower, upper = (self.bounds[relations] - count[:, None]).T
-        of_all = calibration.coefficients[relations]
-        shift = np.log1p(-calibration.share)
-        at_zero = calibration_logits(of_all, sums, sums, count) + shift  # log odds of a score as large as log_sum
-        least = sums + (np.log(self.floor) - at_zero) / of_all[:, :2].sum(1)
+        of_all, shift = calibration.coefficients[relations], np.log1p(-calibration.share)
+        at_sum = calibration_logits(of_all, sums, sums, count) + shift  # log odds of a score as large as the log sum
+        slope = of_all[np.arange(n), np.minimum(count, N_KNOWN - 1), :2].sum(1)
+        least = sums + (np.log(self.floor) - at_sum) / slope
         least = np.nextafter(np.where(lower > 0, -np.inf, least).astype(scores.dtype), scores.dtype.type(-np.inf))
         starts, ids = self._live(scores, least, excluded_starts, excluded, wanted_starts, wanted)
         row = np.repeat(np.arange(n), np.diff(starts))
@@ -381,13 +383,13 @@ def threshold_for(p, precision):
     return int(good[-1]) + 1 if len(good) else 0
 
 
-def evaluate_sets(model, calibration, bounds, dataset, least=0.5, precision=None, no_loops=False, threads=None,
+def evaluate_sets(model, calibration, bounds, dataset, least=0.5, precision=None, loops=False, threads=None,
                   progress=None):  # fmt: skip
     """How good the answers to all (h, ?) in scope are, against test; train and valid are known.
 
-    bounds (R, 2) or None. Accepted are candidates with p > least, or as many, best first, as have a mean p of at least
-    `precision`; at most as many for each (h, r) as its upper bound leaves room for. Returns (measures, details): the
-    dict of SPEC 12, and what the figures show.
+    bounds (R, 2) or None. loops: (h, r, h) is a candidate even where train has no loop of r. Accepted are candidates
+    with p > least, or as many, best first, as have a mean p of at least `precision`; at most as many for each (h, r) as
+    its upper bound leaves room for. Returns (measures, details): a dict of numbers, and what the figures show.
     """
     n, r = model.n_entities, model.n_relations
     train, valid, test = (checked_triples(x, n, r) for x in (dataset.train, dataset.valid, dataset.test))
@@ -395,9 +397,8 @@ def evaluate_sets(model, calibration, bounds, dataset, least=0.5, precision=None
     known = Answers(np.concatenate((train, valid)), n, r)
     facts = Answers(test, n, r).without(known)
     excluded = known
-    if no_loops:
-        loops = Answers(loops_to_leave_out(train, heads, relations, r), n, r)
-        excluded = known.joined(loops)
+    if not loops:
+        excluded = known.joined(Answers(loops_to_leave_out(train, heads, relations, r), n, r))
     wanted = facts.without(excluded)
     decoder = Decoder(model, calibration, bounds, known, excluded, wanted)
     tally, limit = Tally(len(heads)), least if precision is None else min(0.01, precision / 10)

@@ -11,12 +11,13 @@ import click
 from cardkge import CardkgeError, option_name
 from cardkge_tools.engine.ranking import evaluate
 from cardkge_tools.engine.training import NonFinite, train
+from cardkge_tools.facts import calibrate_run
 from cardkge_tools.files import in_use, made_folder, sole_use
 from cardkge_tools.graphs import describe_data
 from cardkge_tools.opening import run_data
 from cardkge_tools.reports import show_metrics
 from cardkge_tools.runs import STAGE, is_run, load_run, save_metrics, save_run
-from cardkge_tools.terminal import Progress, counter, held_signals, say
+from cardkge_tools.terminal import Progress, counter, held_signals, say, warn
 
 CHECKPOINT_SECONDS = 60.0  # between two saved states while training ...
 CHECKPOINT_SHARE = 0.05  # ... or longer, so that no more than this share of the time goes to saving
@@ -37,7 +38,7 @@ def new_folder(out, force):
         yield out
 
 
-def resume_run(folder, given, threads):
+def resume_run(folder, given, threads, calibrated=True):
     run = load_run(folder)
     update_settings(run, given)
     dataset = run_data(run)
@@ -48,7 +49,7 @@ def resume_run(folder, given, threads):
         )
     if run.epoch >= run.settings.epochs:
         say(f"{folder} has finished its {run.epoch} epochs; --epochs may be raised")
-    fit(run, dataset, folder, threads)
+    fit(run, dataset, folder, threads, calibrated)
 
 
 def update_settings(run, given):
@@ -63,8 +64,8 @@ def update_settings(run, given):
             raise click.UsageError(f"{option} {hint} when a run is resumed: saved {saved}, given {value}.")
 
 
-def fit(run, dataset, folder, threads):
-    """Train and save the run, evaluate it on the test split, show and save the metrics."""
+def fit(run, dataset, folder, threads, calibrated=True):
+    """Train and save the run, evaluate it on the test split, show and save the metrics; then calibrate it, if asked."""
     progress = Progress(run, len(dataset.train))
     due = 0.0  # when to save the next time
 
@@ -89,7 +90,7 @@ def fit(run, dataset, folder, threads):
     with held_signals() as caught:
         unfinished = run.epoch < run.settings.epochs
         if unfinished:
-            run.metrics = None
+            run.metrics = run.calibration = None
         save()
         try:
             if unfinished:
@@ -121,4 +122,14 @@ def fit(run, dataset, folder, threads):
         sys.exit(128 + signal.SIGINT)
     save_metrics(run, folder)
     show_metrics([([setting], sides["both"]) for setting, sides in run.metrics.items()], ["test"])
+    if calibrated:
+        try:
+            calibrate_run(run, dataset, folder, threads)
+        except CardkgeError as error:  # the run is whole without
+            warn(f"not calibrated: {error}")
+        except KeyboardInterrupt:
+            click.echo(
+                f"stopped while calibrating; go on with: python cli.py calibrate {shlex.quote(str(folder))}", err=True
+            )
+            sys.exit(128 + signal.SIGINT)
     click.echo(f"saved in {folder}")
