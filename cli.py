@@ -13,6 +13,7 @@ import click
 from cardkge_tools.options import (
     MODEL_TITLES,
     PAPER_TABLES,
+    acceptance_options,
     checked_settings,
     columns_option,
     data_options,
@@ -122,9 +123,10 @@ def mine(data, columns, population, out):
 @option("--out", FOLDER, None, "Folder of the run.  [default: the next free number under runs/]")
 @option("--resume", bool, False, "Go on with the run at --out, with its settings. --epochs may be raised.")
 @option("--force", bool, False, "Replace the run at --out.")
+@option("--no-calibrate", bool, False, "Leave out the calibration at the end, see `calibrate`.")
 @click.pass_context
-def train(ctx, out, resume, force, threads, **options):
-    """Train a model, evaluate it on the test split, save the run.
+def train(ctx, out, resume, force, no_calibrate, threads, **options):
+    """Train a model, evaluate it on the test split, save the run; then calibrate it.
 
     Ctrl-C saves the state and says how to go on. The same seed and settings give the same
     parameters, bit by bit, whatever the threads and however often the run was resumed.
@@ -142,7 +144,7 @@ def train(ctx, out, resume, force, threads, **options):
         with sole_use(out) as alone:
             if not alone:
                 raise in_use(out)
-            resume_run(out, {name: options[name] for name in given & options.keys()}, threads)
+            resume_run(out, {name: options[name] for name in given & options.keys()}, threads, not no_calibrate)
         return
     with new_folder(out, force) as folder:
         settings = checked_settings(ctx)
@@ -151,7 +153,7 @@ def train(ctx, out, resume, force, threads, **options):
         dataset = open_data(settings.data, settings.columns)
         run = new_run(settings, dataset)
         show_rule(run.settings, given)
-        fit(run, dataset, folder, threads)
+        fit(run, dataset, folder, threads, not no_calibrate)
 
 
 @main.command()
@@ -165,11 +167,47 @@ def train(ctx, out, resume, force, threads, **options):
 )
 @option("--by", choice("side", "relation"), None, "Show the parts too: head and tail, or the relations.")
 @option("--no-loops", bool, False, "No (x, r, x) as an answer where train has none; always so for a run trained so.")
+@option("--sets", bool, False, "Measure the new facts that `complete` finds, against test, instead of ranks.")
+@acceptance_options
+@option("--loops", bool, False, "With --sets: (x, r, x) is a candidate even where train has no such fact of r.")
+@option("--plot", FILE, None, "With --sets: draw calibration, precision and counts there; needs matplotlib.")
 @moved_data
 @json_option
 @threads_option
-def evaluate(folder, split, setting, ties, by, no_loops, data, json_file, threads):
-    """Rank the test triples of RUN and print its metrics, in percent."""
+@click.pass_context
+def evaluate(
+    ctx,
+    folder,
+    split,
+    setting,
+    ties,
+    by,
+    no_loops,
+    sets,
+    min_probability,
+    precision,
+    loops,
+    plot,
+    data,
+    json_file,
+    threads,
+):
+    """Rank the test triples of RUN and print its metrics, in percent; or, with --sets, measure its answers as sets.
+
+    --sets knows train and valid. Of all (h, r) in scope it takes the calibrated probabilities, given the bounds of the
+    run, that (h, r, t) is a fact, and compares them with test; facts that test lacks count as false.
+    """
+    if sets:
+        for name in ("split", "setting", "ties", "by", "no_loops"):
+            if was_given(ctx, name):
+                raise click.UsageError(f"--{name.replace('_', '-')} is for ranks, and --sets measures sets.")
+        from cardkge_tools.facts import evaluate_command
+
+        evaluate_command(folder, data, min_probability, precision, loops, threads, json_file, plot)
+        return
+    for name in ("min_probability", "precision", "loops", "plot"):
+        if was_given(ctx, name):
+            raise click.UsageError(f"--{name.replace('_', '-')} needs --sets.")
     from cardkge_tools.files import write_json
     from cardkge_tools.opening import open_run
     from cardkge_tools.reports import evaluation
@@ -180,6 +218,47 @@ def evaluate(folder, split, setting, ties, by, no_loops, data, json_file, thread
     if json_file:
         write_json(json_file, report)
     show()
+
+
+@main.command()
+@run_argument
+@option(
+    "--share",
+    Real(0, 1, min_open=True, max_open=True),
+    None,
+    "The part of the facts missing from train that valid holds.  [default: |valid| / (|valid| + |test|)]",
+)
+@moved_data
+@threads_option
+def calibrate(folder, share, data, threads):
+    """Fit how probable it is that a triple of a score is a fact, for RUN, on its valid split (as `train` does)."""
+    from cardkge_tools.facts import calibrate_run, show_calibration
+    from cardkge_tools.opening import open_run
+
+    run, dataset = open_run(folder, data)
+    calibrate_run(run, dataset, folder, threads, share)
+    show_calibration(run, dataset)
+
+
+@main.command()
+@run_argument
+@option("--relation", str, None, "Name of a relation.  [default: all]")
+@option("--known", choice("train", "valid", "all"), "all", "What is no new fact: train, with valid, with test too.")
+@acceptance_options
+@option("--out", FILE, None, "TSV, or N-Triples where the name ends in .nt.  [default: TSV to the terminal]")
+@moved_data
+@threads_option
+def complete(folder, relation, known, min_probability, precision, out, data, threads):
+    """The new facts of RUN: head, relation, tail, probability, best first.
+
+    For each relation all heads are asked that train has in it, or in a relation that shares a head with it. The
+    probabilities are calibrated, and hold given the bounds that the run was trained with.
+    """
+    from cardkge_tools.facts import complete_run
+    from cardkge_tools.opening import open_run
+
+    run, dataset = open_run(folder, data)
+    complete_run(run, dataset, folder, relation, known, min_probability, precision, out, threads)
 
 
 @main.command()

@@ -50,7 +50,7 @@ ELEMENTARY = {**OPTIONS, "fastmath": {"contract", "nsz"}}  # tanh and sigma: eve
 
 
 # ------------------------------------------------------------------------------------------------------------------
-# tanh and sigma
+# tanh, sigma and exp
 # ------------------------------------------------------------------------------------------------------------------
 
 # tanh(x) ~ x P(x^2) / Q(x^2) on [-9, 9], minimax in relative error (2.1e-8 before rounding), found by Lawson-weighted
@@ -133,6 +133,25 @@ def sigma(x):
 @overload(sigma, jit_options=ELEMENTARY)
 def _sigma(x):
     return _sigma_float32 if x == types.float32 else _sigma_float64
+
+
+def _exp_float32(x):
+    """exp by 2^n 2^f for x <= 87: relative error below 4e-7 for x > -87; at and below it the value at -87, 1.6e-38."""
+    x = -_LARGE if x < -_LARGE else x  # so written, NaN stays NaN
+    n = np.floor(_HALF + x * _LOG2_E)
+    f = ((x - n * _LN2_HIGH) - n * _LN2_LOW) * _LOG2_E
+    p = _E0 + f * (_E1 + f * (_E2 + f * (_E3 + f * (_E4 + f * _E5))))
+    return p * _power_of_two(np.int32(n))
+
+
+def exp(x):
+    """exp(x) of x <= 0; when compiled, float32 by operations that the compiler can vectorise."""
+    return math.exp(x)
+
+
+@overload(exp, jit_options=ELEMENTARY)
+def _exp(x):
+    return _exp_float32 if x == types.float32 else lambda x: math.exp(x)
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -994,3 +1013,174 @@ def add_n3(first, last, kind, weight, table, ids, uses, out, values):
                 total += abs(a) * a * a
                 out[s, j] += three * abs(a) * a
         values[s] = c * total
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# Counts
+# ------------------------------------------------------------------------------------------------------------------
+
+
+@compiled
+def log_sums(scores, largest, sums):
+    """sums[i] = log sum_t exp(scores[i, t]) (float64), largest[i] = max_t scores[i, t]; NaN where one is NaN.
+
+    The maximum is taken in 64 lanes and the exponentials are added in chunks: both loops use vector registers."""
+    n = scores.shape[1]
+    lanes = np.empty(64, scores.dtype)
+    for i in range(scores.shape[0]):
+        row = scores[i]
+        top, whole = row[0], n - n % 64
+        if whole:
+            lanes[:] = row[:64]
+            for start in range(64, whole, 64):
+                part = row[start : start + 64]
+                for j in range(64):
+                    lanes[j] = part[j] if part[j] > lanes[j] else lanes[j]
+            for j in range(64):
+                top = lanes[j] if lanes[j] > top else top
+        for t in range(whole, n):
+            top = row[t] if row[t] > top else top
+        total = 0.0
+        for start in range(0, n, 256):
+            part = row[start : start + 256]
+            chunk = scores.dtype.type(0)
+            for j in range(len(part)):
+                chunk += exp(part[j] - top)
+            total += chunk
+        largest[i] = top
+        sums[i] = math.log(total) + top if total >= 0 else np.nan
+
+
+@compiled
+def live_candidates(scores, least, taken_starts, taken, wanted_starts, wanted, starts, ids):
+    """The tails worth looking at: ids[starts[i] : starts[i + 1]], ascending, of row i of scores (n, N): those with a
+    score of at least least[i], and wanted[wanted_starts[i] : wanted_starts[i + 1]] whatever their scores, without
+    taken[taken_starts[i] : taken_starts[i + 1]]; both lists ascending, without repetition, and no id in both.
+
+    Writes starts (n + 1,) always, ids as far as there is room: call again with starts[n] of it. Returns starts[n]."""
+    room, used = len(ids), 0
+    n = scores.shape[1]
+    for i in range(scores.shape[0]):
+        starts[i] = used
+        a, b = taken_starts[i], wanted_starts[i]
+        for start in range(0, n, 256):
+            part = scores[i, start : start + 256]
+            above = np.int32(0)
+            for j in range(len(part)):
+                above = np.int32(above + np.int32(part[j] >= least[i]))
+            stop = start + len(part)
+            if above > 0 or (b < wanted_starts[i + 1] and wanted[b] < stop):
+                for j in range(len(part)):
+                    t = start + j
+                    while a < taken_starts[i + 1] and taken[a] < t:
+                        a += 1
+                    asked = b < wanted_starts[i + 1] and wanted[b] == t
+                    b += asked
+                    excluded = a < taken_starts[i + 1] and taken[a] == t
+                    if (asked or part[j] >= least[i]) and not excluded:
+                        if used < room:
+                            ids[used] = t
+                        used += 1
+    starts[scores.shape[0]] = used
+    return used
+
+
+@inlined
+def tilted_odds(x, tilt, p, q):
+    """p = sigma(x + tilt) and q = 1 - p, each with full relative precision; returns the sums of p and of p q."""
+    mean, variance = 0.0, 0.0
+    for t in range(len(x)):
+        e = math.exp(-abs(x[t] + tilt))
+        larger, smaller = 1.0 / (1.0 + e), e / (1.0 + e)
+        p[t], q[t] = (larger, smaller) if x[t] + tilt >= 0 else (smaller, larger)
+        mean += p[t]
+        variance += p[t] * q[t]
+    return mean, variance
+
+
+@inlined
+def find_tilt(x, end, mean, variance, p, q):
+    """Writes p and q with a tilt that brings the mean within 1/4 of `end`; returns (tilt, mean, variance). By Newton's
+    step, or half the interval where that leads out of it."""
+    tilt, margin = 0.0, math.log(len(x)) + 1
+    low, high = -np.max(x) - margin, -np.min(x) + margin
+    while abs(mean - end) > 0.25:
+        if mean < end:
+            low = tilt
+        else:
+            high = tilt
+        step = tilt + (end - mean) / max(variance, 1e-3)
+        tilt = step if low < step < high else (low + high) / 2
+        mean, variance = tilted_odds(x, tilt, p, q)
+    return tilt, mean, variance
+
+
+@inlined
+def members(order, p, q, least, most, end, tilt, more, found):
+    """found[t] = P(t in S | the size of S is from least to most): forward and backward sums of `conditioned`. more: the
+    last size stands for itself and all above it."""
+    n = len(order)
+    forward, row = np.empty((n, most + 1)), np.zeros(most + 1)
+    backward = np.zeros(most + 2)  # one place more: where another member leads from the last size
+    row[0] = 1.0
+    for s in range(n):
+        pt, qt = p[order[s]], q[order[s]]
+        here = forward[s]
+        here[:] = row
+        row[0] = here[0] * qt
+        for j in range(1, most + 1):
+            row[j] = here[j] * qt + here[j - 1] * pt
+        if more:
+            row[most] += here[most] * pt
+    for j in range(least, most + 1):
+        backward[j] = math.exp(min(-tilt * (j - end), 0.0))
+    for s in range(n - 1, -1, -1):
+        t = order[s]
+        here = forward[s]
+        backward[most + 1] = backward[most] if more else 0.0
+        inside, outside = 0.0, 0.0
+        for j in range(most + 1):
+            inside += here[j] * backward[j + 1]
+            outside += here[j] * backward[j]
+        found[t] = inside * p[t] / (inside * p[t] + outside * q[t])
+        for j in range(most + 1):
+            backward[j] = q[t] * backward[j] + p[t] * backward[j + 1]
+
+
+@compiled
+def condition_sets(first, last, starts, log_odds, lower, upper, answers):
+    """answers[starts[i] : starts[i + 1]] = `conditioned` of these log odds, finite, and lower[i], upper[i] (float64,
+    less the known tails), for the sets i of a range; 0 throughout where no set has such a size."""
+    longest = 0
+    for i in range(first, last):
+        longest = max(longest, starts[i + 1] - starts[i])
+    p, q = np.empty(longest), np.empty(longest)
+    for i in range(first, last):
+        x, found = log_odds[starts[i] : starts[i + 1]], answers[starts[i] : starts[i + 1]]
+        n = len(x)
+        least = max(int(np.ceil(lower[i])), 0)
+        most = n if upper[i] >= n else int(np.floor(upper[i]))
+        if least > most or most <= 0 or least == n:
+            found[:] = 1.0 if least <= most and most > 0 else 0.0
+            continue
+        mean, variance = tilted_odds(x, 0.0, p, q)
+        tilt, end = 0.0, most
+        if mean < least or mean > most:
+            end = least if mean < least else most
+            tilt, mean, variance = find_tilt(x, end, mean, variance, p, q)
+        reach = mean + 30 + 10 * math.sqrt(variance)
+        more = most == n or most > reach
+        if tilt > 0:
+            most, more = min(most, int(np.ceil(reach))), False
+        elif more:
+            most = least
+        if more and least == 0:
+            found[:] = p[:n]
+            continue
+        order = np.argsort(x)
+        members(order, p, q, least, most, end, tilt, more, found)
+        so_far = found[order[0]]
+        for s in range(1, n):  # greater odds, no smaller answer; equal odds, the same
+            t = order[s]
+            so_far = found[t] if found[t] > so_far and x[t] > x[order[s - 1]] else so_far
+            found[t] = so_far

@@ -209,3 +209,31 @@ def plot_lambda(pyplot, points, path, title):
         figure.suptitle(shortened(title, 60))
         labels = ["Avg. mean of $X_{hr}$ (left)", "Hits@10 (right)"]
         figure.legend(handles, labels, loc="outside lower center", ncols=2)
+
+
+def plot_facts(pyplot, measures, details, path):
+    """How far the probabilities of `evaluate_sets` can be trusted: promised and found precision in bins; precision
+    against recall, with what was accepted; expected counts against true ones."""
+    with drawing(pyplot, path, 1, 3, (13, 4.4)) as (_, axes):
+        reliability, curve, counts = axes
+        mean_p, share, _ = details["bins"]
+        reliability.plot([0, 1], [0, 1], label="perfect", **{**THIRD, "marker": ""})
+        reliability.plot(mean_p, share, label="15 bins", **FIRST)
+        reliability.set(xlabel="probability", ylabel="share of facts", xlim=(0, 1), ylim=(0, 1.02))
+        reliability.set_title(f"calibration error {100 * measures['ece']:.1f} %")
+        curve.plot(details["recall"], details["precision"], **{**FIRST, "marker": ""})
+        if measures["accepted"]:
+            label = f"accepted: {measures['accepted']:,}"
+            curve.plot(measures["recall"], measures["precision"], label=label, **{**SECOND, "linestyle": ""})
+            curve.legend()
+        curve.set(xlabel="recall", ylabel="precision", xlim=(0, 1), ylim=(0, 1.02))
+        curve.set_title(f"average precision {100 * measures['ap']:.1f} %")
+        true, expected, known = (details[name] for name in ("true", "expected", "known"))
+        values = sorted(set(true.tolist()))
+        for y, label, style in ((known, "known", SECOND), (expected, "expected", FIRST)):
+            counts.plot(values, [y[true == value].mean() for value in values], label=label, **style)
+        counts.plot([0, values[-1]], [0, values[-1]], label="perfect", **{**THIRD, "marker": ""})
+        counts.set(xlabel="true count", ylabel="mean count")
+        counts.set_title(f"error {measures['count_mae']:.3f}, of known alone {measures['known_count_mae']:.3f}")
+        reliability.legend()
+        counts.legend()

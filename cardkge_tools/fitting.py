@@ -12,12 +12,13 @@ from cardkge import CardkgeError, option_name, without_loops
 from cardkge_tools.engine.ranking import evaluate
 from cardkge_tools.engine.trainer import NonFinite
 from cardkge_tools.engine.training import train
+from cardkge_tools.facts import calibrate_run
 from cardkge_tools.files import in_use, made_folder, sole_use
 from cardkge_tools.graphs import describe_data
 from cardkge_tools.opening import run_data
 from cardkge_tools.reports import show_metrics
 from cardkge_tools.runs import STAGE, is_run, load_run, save_metrics, save_run
-from cardkge_tools.terminal import Progress, counter, held_signals, say
+from cardkge_tools.terminal import Progress, counter, held_signals, say, warn
 
 CHECKPOINT_SECONDS = 60.0  # between two saved states while training ...
 CHECKPOINT_SHARE = 0.05  # ... or longer, so that no more than this share of the time goes to saving
@@ -38,7 +39,7 @@ def new_folder(out, force):
         yield out
 
 
-def resume_run(folder, given, threads):
+def resume_run(folder, given, threads, calibrated=True):
     """Goes on with a saved run, with what a resumed run may change."""
     run = load_run(folder)
     update_settings(run, given)
@@ -50,7 +51,7 @@ def resume_run(folder, given, threads):
         )
     if run.epoch >= run.settings.epochs:
         say(f"{folder} has finished its {run.epoch} epochs; --epochs may be raised")
-    fit(run, dataset, folder, threads)
+    fit(run, dataset, folder, threads, calibrated)
 
 
 def update_settings(run, given):
@@ -74,8 +75,8 @@ def show_rule(settings, given):
         say(f"by the loss and the sizes of the graph: {', '.join(chosen)}")
 
 
-def fit(run, dataset, folder, threads):
-    """Train and save the run, evaluate it on the test split, show and save the metrics."""
+def fit(run, dataset, folder, threads, calibrated=True):
+    """Train and save the run, evaluate it on the test split, show and save the metrics; then calibrate it, if asked."""
     progress = Progress(run, len(dataset.train))
     due = 0.0  # when to save the next time
 
@@ -100,7 +101,7 @@ def fit(run, dataset, folder, threads):
     with held_signals() as caught:
         unfinished = run.epoch < run.settings.epochs
         if unfinished:
-            run.metrics = None
+            run.metrics = run.calibration = None
         save()
         try:
             if unfinished:
@@ -121,6 +122,14 @@ def fit(run, dataset, folder, threads):
     if run.best:
         found = f"hits@10 {100 * run.best['hits@10']:.2f} %, MRR {100 * run.best['mrr']:.2f} %"
         say(f"best on valid: {found} at epoch {run.best['epoch']}, which is kept")
+    take_metrics(run, dataset, folder, threads, again)
+    if calibrated:
+        calibrate_or_say(run, dataset, folder, threads)
+    click.echo(f"saved in {folder}")
+
+
+def take_metrics(run, dataset, folder, threads, again):
+    """Evaluate the run on the test split, save and show the metrics; `again` is the command that goes on."""
     loopless = without_loops(dataset.train, dataset.n_relations) if run.settings.no_loops else None
     say(f"evaluating {len(dataset.test):,} test triples{' (loops are no answers)' * run.settings.no_loops}")
     try:
@@ -134,4 +143,15 @@ def fit(run, dataset, folder, threads):
         sys.exit(128 + signal.SIGINT)
     save_metrics(run, folder)
     show_metrics([([setting], sides["both"]) for setting, sides in run.metrics.items()], ["test"])
-    click.echo(f"saved in {folder}")
+
+
+def calibrate_or_say(run, dataset, folder, threads):
+    """Calibrate the run; where it cannot be, a warning, for the run is whole without."""
+    try:
+        calibrate_run(run, dataset, folder, threads)
+    except CardkgeError as error:
+        warn(f"not calibrated: {error}")
+    except KeyboardInterrupt:
+        again = f"python cli.py calibrate {shlex.quote(str(folder))}"
+        click.echo(f"stopped while calibrating; go on with: {again}", err=True)
+        sys.exit(128 + signal.SIGINT)

@@ -18,6 +18,15 @@ json_option = option("--json json_file", FILE, None, "Also write the figures the
 threads_option = option(
     "--threads", AT_LEAST_1, None, "Threads; they change the time, not the result.  [default: all cores]"
 )
+acceptance_options = options(
+    option("--min-probability", Real(0, 1), 0.5, "Accept what is more probable than this."),
+    option(
+        "--precision",
+        Real(0, 1, min_open=True),
+        None,
+        "Accept as much, best first, as is true with at least this probability on average, in place of that.",
+    ),
+)
 jobs_option = option("--jobs", AT_LEAST_1, 1, "Runs side by side, each in a process of its own.")
 trial_threads_option = option("--threads", AT_LEAST_1, None, "Threads of each run.  [default: cores / jobs]")
 BY_LOSS = "default: by the sizes under softmax, else "

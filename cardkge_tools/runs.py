@@ -1,8 +1,8 @@
 """Saved runs. A run is a folder.
 
 model.npz is the state: what training needs to go on, bit by bit. config.json says what the run is (settings, data),
-bounds.tsv and history.csv what their names say, and metrics.json holds the test metrics of exactly the state in
-model.npz, or is absent.
+bounds.tsv and history.csv what their names say; metrics.json holds the test metrics, and calibration.json the
+calibration (counts.Calibration), of exactly the state in model.npz, or is absent.
 """
 
 import contextlib
@@ -23,15 +23,16 @@ from pathlib import Path
 import numpy as np
 
 import cardkge
-from cardkge import DIMS, HITS, MODELS, CardkgeError, Model, Settings, fits, option_name, project_rows
+from cardkge import DIMS, HITS, MODELS, N_KNOWN, CardkgeError, Model, Settings, fits, option_name, project_rows
 from cardkge_tools import SPLITS
+from cardkge_tools.counts import Calibration
 from cardkge_tools.engine.ranking import check_finite
 from cardkge_tools.engine.training import best_first
 from cardkge_tools.files import REMEDY, csv_text, json_bytes, read_json, replace_file
 from cardkge_tools.graphs import describe_data, find_bounds, join_names, read_bounds, write_bounds
 
 FORMAT_VERSION = 1
-RUN_FILES = ("config.json", "history.csv", "bounds.tsv", "model.npz", "metrics.json")
+RUN_FILES = ("config.json", "history.csv", "bounds.tsv", "model.npz", "calibration.json", "metrics.json")
 LATER = {  # settings that came later, as they are in a run that has none
     option_name(name): getattr(Settings(), name)
     for name in ["schedule", "n3", "reciprocal", "softmax_candidates", "softmax_cut", "exact_epochs", "no_loops"]
@@ -56,6 +57,7 @@ class Run:
     best: dict | None = None  # with validation: epoch, mrr, hits@10, params
     metrics: dict | None = None  # on test: {"filtered": metrics_by_side, "raw": metrics_by_side}
     data: dict = field(default_factory=dict)  # `describe_data` of the data it is trained on
+    calibration: Calibration | None = None  # how its scores become probabilities
 
     def best_model(self):
         """The model at its best validation, or as it is now where there was none."""
@@ -154,6 +156,8 @@ def save_run(run, folder):
     contents = {"history.csv": _history_text(run.history).encode(), "config.json": json_bytes(_config(run))}
     if run.metrics is not None:
         contents["metrics.json"] = json_bytes(run.metrics)
+    if run.calibration is not None:
+        contents["calibration.json"] = json_bytes(_calibration_dict(run))
     stage = None
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -166,7 +170,8 @@ def save_run(run, folder):
         write_bounds(stage / "bounds.tsv", run.bounds, run.relations)
         for name, content in contents.items():
             replace_file(stage / name, lambda file, content=content: file.write(content))
-        (folder / "metrics.json").unlink(missing_ok=True)
+        for name in ("metrics.json", "calibration.json"):  # of an older state
+            (folder / name).unlink(missing_ok=True)
         for name in RUN_FILES:
             if name in contents or name in ("bounds.tsv", "model.npz"):
                 os.replace(stage / name, folder / name)
@@ -183,6 +188,49 @@ def save_run(run, folder):
 def save_metrics(run, folder):
     """Write metrics.json of a run that is saved but for its metrics."""
     replace_file(Path(folder) / "metrics.json", lambda file: file.write(json_bytes(run.metrics)))
+
+
+def save_calibration(run, folder):
+    """Write calibration.json of a run that is saved but for its calibration."""
+    replace_file(Path(folder) / "calibration.json", lambda file: file.write(json_bytes(_calibration_dict(run))))
+
+
+def _calibration_dict(run):
+    """What calibration.json says: for each relation a, b, c of `calibration_logits`, for 0, 1 and more known tails."""
+    found = run.calibration
+    names = "score", "log_softmax", "constant"
+    coefficients = {
+        relation: dict(zip(names, rows.T.tolist(), strict=True))
+        for relation, rows in zip(run.relations, found.coefficients, strict=True)
+    }
+    counts = {"share": found.share, "valid": found.valid, "missing": found.missing}
+    epoch = run.best["epoch"] if run.best else run.epoch
+    return {"format_version": FORMAT_VERSION, "epoch": epoch, **counts, "coefficients": coefficients}
+
+
+def _read_calibration(path, run):
+    """The Calibration in the file, None where there is none; CardkgeError where it is damaged, or of another epoch."""
+    if not path.exists():
+        return None
+    value = read_json(path)
+    _check_version(path, value.get("format_version"))
+    try:
+        rows = [value["coefficients"][relation] for relation in run.relations]
+        coefficients = np.array([[row[name] for name in ("score", "log_softmax", "constant")] for row in rows], float)
+        calibration = Calibration(
+            np.ascontiguousarray(coefficients.transpose(0, 2, 1)), float(value["share"]), int(value["valid"]),
+            int(value["missing"]),
+        )  # fmt: skip
+        sound = np.isfinite(coefficients).all() and (coefficients[:, :2].sum(1) > 0).all() and 0 < calibration.share < 1
+        if coefficients.shape[1:] != (3, N_KNOWN) or not sound:
+            raise ValueError("a coefficient is out of range")
+    except (KeyError, TypeError, ValueError) as error:
+        raise CardkgeError(f"{path}: not a calibration of this run ({error}); `calibrate` writes it anew") from error
+    if value.get("epoch") != (run.best["epoch"] if run.best else run.epoch):
+        raise CardkgeError(
+            f"{path}: of epoch {value.get('epoch')}, and the run has gone on; `calibrate` writes it anew"
+        )
+    return calibration
 
 
 def load_run(folder):
@@ -216,7 +264,7 @@ def load_run(folder):
     if _bounds_digest(bounds) != state.get("bounds"):
         raise CardkgeError(f"{folder / 'bounds.tsv'}: not the bounds that the run was trained with; {REMEDY}")
     metrics_path = folder / "metrics.json"
-    return Run(
+    run = Run(
         settings=settings,
         entities=entities,
         relations=relations,
@@ -231,6 +279,8 @@ def load_run(folder):
         metrics=read_json(metrics_path) if metrics_path.exists() else None,
         data=data,
     )
+    run.calibration = _read_calibration(folder / "calibration.json", run)
+    return run
 
 
 def read_config(folder):

@@ -90,8 +90,8 @@ def trial_task(trial, out, bounds=None):
     file = os.path.join(folder, VIOLATIONS)
     return {
         "folder": folder,
-        "train": ["train", *settings, "--out", folder],
-        "resume": ["train", "--resume", *data, "--out", folder],
+        "train": ["train", *settings, "--no-calibrate", "--out", folder],
+        "resume": ["train", "--resume", *data, "--no-calibrate", "--out", folder],
         "violations": bounds and ["violations", folder, *data, "--bounds", bounds, "--json", file],
         "program": [sys.executable, os.path.join(os.path.dirname(os.path.abspath(cardkge.__file__)), "cli.py")],
         "directory": os.getcwd(),
