@@ -762,19 +762,16 @@ for name, edges in (("known", certain), ("found", predicted & held_out), ("wrong
             print(f"        a parent of {data.entities[child]} is {data.entities[elder]}")
 
 # %%
-# a place for everybody: children below the middle of their parents, parents from outside the family beside them
-place, width = {}, {}
+# a place for everybody: generation by generation, brothers and sisters together, parents from outside the family beside
+# the one that they have children with
 drawn = [(c, e) for c, e in sorted(certain | held_out | predicted) if c in members and c not in couple]
-outside = sorted({elder for _, elder in drawn} - members)
+place = {}
 for depth, layer in enumerate(layers):
     row = []
-    for person in layer:
-        row.append(person)
-        kids = {c for c, e in drawn if e == person}
-        row += [e for e in outside if e not in row and any((c, e) in drawn for c in kids)]
-    order = {person: min([place[e][0] for c, e in drawn if c == person and e in place] or [0]) for person in row}
-    for x, person in enumerate(sorted(row, key=lambda person: (order.get(person, 0), row.index(person))) if depth == 0 else row):
-        place.setdefault(person, ((x + 0.5) / len(row), -depth))
+    for person in sorted(layer, key=lambda c: min([place[e] for child, e in drawn if child == c and e in place] or [(0, 0)])):
+        kids = [c for c, e in drawn if e == person]
+        row += [person] + sorted({e for c, e in drawn if c in kids} - members - set(row))
+    place |= {person: ((x + 0.5) / len(row), -depth) for x, person in enumerate(row)}
 
 figure, axes = plt.subplots(figsize=(9, 5))
 styles = {"known": ("0.7", "-"), "found": ("tab:green", "-"), "wrong": ("tab:red", "-"), "missed": ("black", ":")}
@@ -793,7 +790,7 @@ for person, (x, y) in place.items():
     axes.text(x, y, data.entities[person].replace("_", "\n"), ha="center", va="center", fontsize=7,
               bbox=dict(boxstyle="round", facecolor="white", edgecolor="0.6"))  # fmt: skip
 legend = dict(zip(axes.get_legend_handles_labels()[1], axes.get_legend_handles_labels()[0]))
-axes.legend(legend.values(), legend.keys(), loc="lower left")
+axes.legend(legend.values(), legend.keys(), loc="lower center", bbox_to_anchor=(0.5, 1), ncols=4)
 axes.axis("off")
 figure.tight_layout()
 
