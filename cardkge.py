@@ -571,6 +571,7 @@ PAPER = {  # what a setting is that is not given, with the paper's losses
     "validate_every": 0,
 }
 DIMS = {"distmult": 200, "complex": 150, "ermlp": 100}  # where no dim is given: sizes that reach the paper's figures
+OWN_DIM = 100  # and of a model of one's own
 
 
 @dataclass
@@ -646,6 +647,9 @@ class Settings:
             "subject_pool": ("relation", "entities"),
             "dtype": ("float32", "float64"),
         }
+        if str(self.model).startswith(":") and self.model not in MODELS:
+            name = self.model[1:]
+            raise CardkgeError(f"the model is {name}, a class of one's own: load it with --model PATH.py:{name}")
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 allowed = ", ".join(value for value in allowed if value)
@@ -1098,7 +1102,7 @@ def softmax_defaults(settings, n_entities, n_triples):
         "accumulator": 0.0,
         "project": "none",
         "n3": 0.0 if mlp else float(f"{min(5e-4 * math.sqrt(n_entities), 0.1):.2g}"),
-        "reciprocal": True,
+        "reciprocal": settings.model in DIMS,  # a class of one's own need not know of it
         "softmax_candidates": min(n_entities // 8, 2**14) if sampled else 0,
         "exact_epochs": -(-epochs // 10) if sampled and n_entities <= 200_000 else 0,
         "penalty_weight": 0.0,
@@ -1282,6 +1286,7 @@ ROOMS = {
     "engine.softmax": "SoftmaxTrainer",
     "engine.training": "train",
     "counts": "Answers Calibration Decoder calibrate complete evaluate_sets scope_pairs",
+    "own": "use_model",
     "engine.ranking": "cardinality_violations completions evaluate rank_triples true_answers",
     "runs": "Run align_dataset is_run load_run new_model new_run read_config read_outcome save_metrics save_run",
     "oracle": "check_oracle oracle write_oracle",

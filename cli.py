@@ -448,6 +448,20 @@ def reproduce(ctx, table_name, data, models, seeds, jobs, threads, out, project,
         plot_lambda(pyplot, points, plot, f"{data}, {MODEL_TITLES[model]}")
 
 
+@main.command("check")
+@click.argument("name", metavar="MODEL")
+def check_command(name):
+    """Check MODEL, PATH.py:CLASS or one of the three: its gradients and its ways of scoring.
+
+    Gradients are compared with central differences, number by number, in float64, on a small model: those of
+    the loss (d_phi) and those of the regulariser (d_pairs, by default d_phi a head at a time). phi and
+    match with query_tails and query_heads must give the same scores.
+    """
+    from cardkge_tools.reports import show_check
+
+    show_check(name)
+
+
 @main.group()
 def oracle():
     """Reference values for other implementations; docs/ORACLE.md explains them."""

@@ -12,7 +12,38 @@ columns_option = option(
 data_options = options(
     option("--data", str, "families", "A data set of the table `data`, or the folder of one."), columns_option
 )
-run_argument = click.argument("folder", metavar="RUN", type=FOLDER)
+
+
+class ModelName(click.Choice):
+    """One of the three models, or PATH.py:CLASS: that file is executed, and the class checked."""
+
+    def convert(self, value, param, ctx):
+        if ":" not in value and not value.endswith(".py"):
+            return super().convert(value, param, ctx)
+        from cardkge_tools.own import use_model
+
+        return use_model(value)
+
+
+def use_models(ctx, param, values):
+    """Load each class of PATH.py:CLASS; the command itself need not know of it."""
+    from cardkge_tools.own import use_model
+
+    for value in values:
+        use_model(value)
+
+
+run_argument = options(
+    click.argument("folder", metavar="RUN", type=FOLDER),
+    click.option(
+        "--model",
+        metavar="PATH.py:CLASS",
+        multiple=True,
+        expose_value=False,
+        callback=use_models,
+        help="The class of a run that was trained with --model PATH.py:CLASS.",
+    ),
+)
 moved_data = option("--data", str, None, "Where the data of the run is now, if it has moved.")
 json_option = option("--json json_file", FILE, None, "Also write the figures there.")
 threads_option = option(
@@ -31,8 +62,19 @@ jobs_option = option("--jobs", AT_LEAST_1, 1, "Runs side by side, each in a proc
 trial_threads_option = option("--threads", AT_LEAST_1, None, "Threads of each run.  [default: cores / jobs]")
 BY_LOSS = "default: by the sizes under softmax, else "
 training_options = options(  # the fields of Settings
-    option("--model", choice("distmult", "complex", "ermlp"), None, f"Scoring function.  [{BY_LOSS}distmult]"),
-    option("--dim", AT_LEAST_1, None, f"Size k of an embedding.  [{BY_LOSS}200 distmult, 150 complex, 100 ermlp]"),
+    option(
+        "--model",
+        ModelName(["distmult", "complex", "ermlp"]),
+        None,
+        "Scoring function; or PATH.py:CLASS, a subclass of cardkge.Model, which the plain Algorithm 1 trains."
+        f"  [{BY_LOSS}distmult]",
+    ),
+    option(
+        "--dim",
+        AT_LEAST_1,
+        None,
+        f"Size k of an embedding.  [{BY_LOSS}200 distmult, 150 complex, 100 ermlp and one's own]",
+    ),
     option("--hidden", AT_LEAST_1, 100, "Hidden units (ermlp)."),
     option("--epochs", AT_LEAST_0, None, f"Passes over the train split.  [{BY_LOSS}200]"),
     option("--batches", AT_LEAST_1, None, f"Mini-batches per epoch.  [{BY_LOSS}10]"),
@@ -96,6 +138,10 @@ training_options = options(  # the fields of Settings
 def train_context(options):
     """The context of a command line of `train` with these options, name -> value; a usage error for one that is not of
     the settings."""
+    if ":" in str(options.get("model", "")):
+        raise click.UsageError(
+            "runs side by side are of distmult, complex and ermlp; use train for a model of your own."
+        )
     command = data_options(training_options(click.command("train")(lambda **_: None)))
     names = {parameter.opts[0].removeprefix("--"): parameter for parameter in command.params}
     arguments = []

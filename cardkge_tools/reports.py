@@ -4,10 +4,12 @@ import math
 
 import click
 
-from cardkge import CardkgeError, metrics_by_relation, metrics_by_side, without_loops
+from cardkge import MODELS, CardkgeError, metrics_by_relation, metrics_by_side, without_loops
 from cardkge_tools import SPLITS
+from cardkge_tools.checking import check_model
 from cardkge_tools.download import dataset_table
 from cardkge_tools.engine.ranking import cardinality_violations, rank_triples
+from cardkge_tools.own import use_model
 from cardkge_tools.terminal import counter, interval, short, table
 
 METRICS = ("hits@1", "hits@3", "hits@5", "hits@10", "mrr")  # shown in percent
@@ -129,3 +131,13 @@ def show_verdicts(file, verdicts, rtol, atol):
     click.echo(f"\n{summary} (rtol {rtol:g}, atol {atol:g})")
     if counts["differs"]:
         raise CardkgeError(f"{file}: {counts['differs']} of {counts['ok'] + counts['differs']} cases differ")
+
+
+def show_check(name):
+    """Check a model, a line for each part; exit code 1 where one fails."""
+    known = name in MODELS
+    found = list(check_model(name if known else use_model(name)))
+    for what, fault in found:
+        click.echo(f"{'ok' if fault is None else 'wrong':7}{what}{'' if fault is None else ': ' + fault}")
+    if any(fault for _, fault in found):
+        raise CardkgeError(f"{name}: {sum(fault is not None for _, fault in found)} of {len(found)} checks failed")

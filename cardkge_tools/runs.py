@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 import cardkge
-from cardkge import DIMS, HITS, MODELS, N_KNOWN, CardkgeError, Model, Settings, fits, option_name, project_rows
+from cardkge import DIMS, HITS, MODELS, N_KNOWN, OWN_DIM, CardkgeError, Model, Settings, fits, option_name, project_rows
 from cardkge_tools import SPLITS
 from cardkge_tools.counts import Calibration
 from cardkge_tools.engine.ranking import check_finite
@@ -72,10 +72,14 @@ def new_model(settings, n_entities, n_relations, initialise=True):
     """The model that the settings name, initialised from their seed, or with no parameters yet. Under softmax the rows
     of DistMult and ComplEx begin as 1e-3 N(0, 1) (Lacroix et al. 2018)."""
     options = {"hidden": settings.hidden} if settings.model == "ermlp" else {}
-    options |= {"dim": settings.dim or DIMS[settings.model], "dtype": settings.dtype, "reciprocal": settings.reciprocal}
+    own = settings.model not in DIMS
+    options |= {"dim": settings.dim or DIMS.get(settings.model, OWN_DIM), "dtype": settings.dtype}
+    options |= {"reciprocal": True} if settings.reciprocal else {}  # a class of one's own need not know of it
     rng = np.random.default_rng([settings.seed, 0]) if initialise else None
-    small = settings.loss == "softmax" and settings.model != "ermlp"
+    small = settings.loss == "softmax" and settings.model != "ermlp" and not own
     model = MODELS[settings.model](n_entities, n_relations, seed=None if small else rng, **options)
+    if own and model.shapes["relation"][0] != (1 + bool(settings.reciprocal)) * n_relations:
+        raise CardkgeError(f"{settings.model[1:]}.shapes has no rows for reciprocal relations: use --no-reciprocal")
     if small and initialise:
         for name, shape in model.shapes.items():
             model.params[name] = (1e-3 * rng.standard_normal(shape)).astype(model.dtype)

@@ -15,13 +15,13 @@ look like:
     shapes                  a property: a dict of the shapes, {"entity": (N, k), "relation": (R, k * k)}
 
 and then the methods of Exercise 6, on rows h (..., k), r (..., k * k), t (..., k). The dots are any number of axes,
-which may broadcast: the regulariser asks for h (n, 1, k), r (1, 1, k * k) and t (1, m, k) at once. np.einsum and
-np.matmul both know about that: np.einsum("...i,...ij->...j", h, w), or (h[..., None, :] @ w)[..., 0, :].
+which may broadcast: the regulariser asks for one head (k,) and one relation (k * k,) with many tails (m, k). np.einsum
+and np.matmul both know about that: np.einsum("...i,...ij->...j", h, w), or (h[..., None, :] @ w)[..., 0, :].
 
     d phi / d h = W t          d phi / d t = W' h          d phi / d W = h t'  (a matrix: make it a row again)
 
 phi is linear in t: phi(h, r, t) = (W' h) . t, and in h: (W t) . h. So `query_tails` is W' h, `query_heads` is W t, and
-`match` is the dot product, which `Model` has already: you need not write it.
+`match` is the dot product of each query with each row, one matrix product.
 
     python -m pytest course/exercise_7.py
 
@@ -60,6 +60,9 @@ class RESCAL(cardkge.Model):
 
     def query_heads(self, r, t):
         raise NotImplementedError("query_heads")
+
+    def match(self, query, rows):
+        raise NotImplementedError("match")
 
 
 # --- the tests
@@ -135,13 +138,23 @@ def test_one_relation_row_for_many_heads(hint):
     hint(np.allclose(sums, by_hand.sum(1)), "X_hr, the sum of p over all tails, does not come out right")
 
 
-def test_rows_of_more_axes(hint):
+def test_one_head_with_many_tails(hint):
+    """h (k,), r (k * k,), t (m, k), as the gradient of X_hr is computed, a head at a time."""
     model, rng = new_model(), np.random.default_rng(3)
-    h, r, t = rng.normal(size=(4, 1, 3)), rng.normal(size=(1, 1, 9)), rng.normal(size=(1, 5, 3))
+    h, r, t = rng.normal(size=3), rng.normal(size=9), rng.normal(size=(5, 3))
     scores = model.phi(h, r, t)
-    hint(scores.shape == (4, 5), f"phi of (4, 1, 3), (1, 1, 9), (1, 5, 3) is (4, 5), yours {scores.shape}")
-    d_h, d_r, d_t = model.d_phi(h, r, t, np.ones((4, 5)), {})
+    hint(scores.shape == (5,), f"phi of (3,), (9,), (5, 3) is (5,), yours {scores.shape}")
+    d_h, d_r, d_t = model.d_phi(h, r, t, np.ones(5), {})
     shapes = d_h.shape, d_r.shape, d_t.shape
-    hint(shapes == ((4, 5, 3), (4, 5, 9), (4, 5, 3)), f"d_phi: (4, 5, 3), (4, 5, 9), (4, 5, 3), yours {shapes}")
-    w, i, j = r.reshape(3, 3), 2, 3
-    hint(np.allclose(d_h[i, j], w @ t[0, j]) and np.allclose(d_t[i, j], w.T @ h[i, 0]), "the values do not fit")
+    hint(shapes == ((5, 3), (5, 9), (5, 3)), f"d_phi: a line for each tail, (5, 3), (5, 9), (5, 3), yours {shapes}")
+    w = r.reshape(3, 3)
+    hint(np.allclose(d_h[2], w @ t[2]) and np.allclose(d_t[2], w.T @ h), "the values do not fit")
+
+
+def test_gradients_of_the_regulariser(hint, differences):
+    """X of two heads lies above a bound of 0: the gradient of G_hr, through your d_phi."""
+    model, given = new_model(), (np.zeros((2, 2)), 1, [0, 2], [1, 3, 4])
+    _, found, _ = cardkge.cardinality_penalty(model, *given)
+    for name in ("entity", "relation"):
+        expected = differences(lambda: cardkge.cardinality_penalty(model, *given)[0], model.params[name])
+        hint(np.allclose(found[name], expected, rtol=1e-6, atol=1e-8), f"the regulariser's gradient of {name} is wrong")

@@ -25,9 +25,7 @@ sys.path.insert(0, str(ROOT))
 
 PROGRAM = ROOT / "course" / "walkthrough.py"
 PAGE = ROOT / "docs" / "WALKTHROUGH.md"
-HEADER = (
-    "<!-- Written by `python course/render.py` from course/walkthrough.py: change that file, then run the command. -->\n"
-)
+HEADER = "<!-- Written by `python course/render.py` from course/walkthrough.py: change that file, then run the command. -->\n"
 NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 RELATIVE, ABSOLUTE = 0.02, 0.02  # what numbers of the output may differ by
 INK = 0.02  # and figures, in the mean over pixels of 0 (black) to 1 (white)

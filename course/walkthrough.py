@@ -62,7 +62,9 @@ def named(triples):
     return [(data.entities[h], data.relations[r], data.entities[t]) for h, r, t in triples]
 
 
-print(f"{N:,} entities, {R} relations; triples: train {len(data.train):,}, valid {len(data.valid):,}, test {len(data.test):,}")
+print(
+    f"{N:,} entities, {R} relations; triples: train {len(data.train):,}, valid {len(data.valid):,}, test {len(data.test):,}"
+)
 bengt = entity_id["bengt_holm"]
 for split in ("train", "valid", "test"):
     triples = getattr(data, split)
@@ -84,7 +86,9 @@ bounds = cardkge.read_bounds(data.folder / "bounds.tsv", data.relations)
 lines = []
 for r, name in enumerate(data.relations):
     _, count = np.unique(known[known[:, 1] == r, 0], return_counts=True)  # tails of each head
-    lines.append((name, len(count), count.min(), count.mean(), count.max(), f"{bounds[r, 0]:.0f} to {bounds[r, 1]:.0f}"))
+    lines.append(
+        (name, len(count), count.min(), count.mean(), count.max(), f"{bounds[r, 0]:.0f} to {bounds[r, 1]:.0f}")
+    )
 print(tabulate(lines, ["relation", "heads", "least", "mean", "most", "true bound"], floatfmt=".2f"))
 
 # %% [markdown]
@@ -188,7 +192,9 @@ h, r, t, y = (part.copy() for part in (h, r, t, np.array(1.0)))
 by_hand = gradients_of(h, r, t, y)
 for letter, row, given in zip("hrt", (h, r, t), by_hand):
     expected = differences(lambda: loss_of(h, r, t, y), row)
-    print(f"d_{letter} by hand {given.round(5)}  by differences {expected.round(5)}  apart {np.abs(given - expected).max():.0e}")
+    print(
+        f"d_{letter} by hand {given.round(5)}  by differences {expected.round(5)}  apart {np.abs(given - expected).max():.0e}"
+    )
 
 # %% [markdown]
 # Agreement to ten digits is what a right gradient looks like. A checker that has never failed proves nothing, so let us
@@ -271,7 +277,11 @@ def step(tables, states, batch, labels, move, rate):
 
 
 figure, axes = plt.subplots(figsize=(6, 3.2))
-for name, move, rate in (("SGD, rate 0.02", sgd, 0.02), ("SGD, rate 0.1", sgd, 0.1), ("AdaGrad, rate 0.1", adagrad, 0.1)):
+for name, move, rate in (
+    ("SGD, rate 0.02", sgd, 0.02),
+    ("SGD, rate 0.1", sgd, 0.1),
+    ("AdaGrad, rate 0.1", adagrad, 0.1),
+):
     tables, states = fresh(k=16)
     losses = [step(tables, states, batch, labels, move, rate) / len(batch) for _ in range(60)]
     axes.plot(losses, label=name)
@@ -336,6 +346,7 @@ entity, relation = tables
 # ## 6. Ranks
 #
 # How good is this model? Ask it a question to which we know the answer, and see at which place the answer comes.
+
 
 # %%
 def best(question, scores, count=5):
@@ -479,7 +490,9 @@ p = sigmoid(model.score_tails(people, np.full(len(people), parent)).astype(float
 X = p.sum(1)
 lower, upper = bounds[parent]
 G = np.maximum(0, lower - X) + np.maximum(0, X - upper)
-print(f"X: quartiles {np.percentile(X, [25, 50, 75]).round(1)}, {(X > upper).mean():.0%} above {upper:.0f}; mean G {G.mean():.1f}")
+print(
+    f"X: quartiles {np.percentile(X, [25, 50, 75]).round(1)}, {(X > upper).mean():.0%} above {upper:.0f}; mean G {G.mean():.1f}"
+)
 
 figure, axes = plt.subplots(figsize=(6, 2.8))
 axes.hist(X, bins=np.geomspace(X.min(), X.max(), 40))
@@ -578,7 +591,11 @@ for name, arguments in runs.items():
     ranks = cardkge.rank_triples(found, data.valid, data.known)["filtered"]
     mean_x = cardkge.cardinality_sums(found, parent, people).mean()
     lines.append((name, f"{mrr(ranks):.3f}", f"{(ranks <= 10).mean():.3f}", f"{mean_x:.1f}"))
-print(tabulate(lines, ["", "MRR", "hits@10", "mean X of parent"], disable_numparse=True, colalign=("left", *["right"] * 3)))
+print(
+    tabulate(
+        lines, ["", "MRR", "hits@10", "mean X of parent"], disable_numparse=True, colalign=("left", *["right"] * 3)
+    )
+)
 
 # %% [markdown]
 # The regulariser helps, by several points of MRR, and X comes down. Had we stopped after the second line, we would have
@@ -700,11 +717,18 @@ inverse = {(h, t) for t, _, h in child_facts.tolist()}  # "h is a child of t", t
 turned = np.array([(people[i], e) in inverse for i, e in candidates])
 held_out = {(h, t) for h in people.tolist() for t in test_tails[h]}
 lines = []
-for name, values in (("raw", sigmoid(phi) * ~in_valid), ("calibrated", fact), ("at most two", given), ("two, if any", exactly)):
+for name, values in (
+    ("raw", sigmoid(phi) * ~in_valid),
+    ("calibrated", fact),
+    ("at most two", given),
+    ("two, if any", exactly),
+):
     accepted = values > 0.5
     right = accepted & in_test
     easy, hard = (right & turned).sum() / len(held_out & inverse), (right & ~turned).sum() / len(held_out - inverse)
-    lines.append((name, values.sum(), accepted.sum(), right.sum() / accepted.sum(), right.sum() / len(held_out), easy, hard))
+    lines.append(
+        (name, values.sum(), accepted.sum(), right.sum() / accepted.sum(), right.sum() / len(held_out), easy, hard)
+    )
 heading = ["p > 0.5", "expected", "accepted", "precision", "recall", "inverse in train", "not in train"]
 print(f"{len(held_out)} facts in test, of {len(held_out & inverse)} the inverse is in train")
 print(tabulate(lines, heading, floatfmt=("", ".0f", "", ".3f", ".3f", ".3f", ".3f")))
@@ -754,7 +778,12 @@ couple = max(sizes, key=sizes.get)  # the one of which most was hidden
 layers = descendants(couple, truth)
 members = set(itertools.chain(*layers))
 print("the couple:", " and ".join(data.entities[e] for e in couple), "with", len(members) - 2, "descendants")
-for name, edges in (("known", certain), ("found", predicted & held_out), ("wrong", predicted - truth), ("missed", held_out - predicted)):
+for name, edges in (
+    ("known", certain),
+    ("found", predicted & held_out),
+    ("wrong", predicted - truth),
+    ("missed", held_out - predicted),
+):
     inside = [(child, elder) for child, elder in sorted(edges) if child in members]
     print(f"{name:7}", len(inside))
     if name != "known":
@@ -768,7 +797,9 @@ drawn = [(c, e) for c, e in sorted(certain | held_out | predicted) if c in membe
 place = {}
 for depth, layer in enumerate(layers):
     row = []
-    for person in sorted(layer, key=lambda c: min([place[e] for child, e in drawn if child == c and e in place] or [(0, 0)])):
+    for person in sorted(
+        layer, key=lambda c: min([place[e] for child, e in drawn if child == c and e in place] or [(0, 0)])
+    ):
         kids = [c for c, e in drawn if e == person]
         row += [person] + sorted({e for c, e in drawn if c in kids} - members - set(row))
     place |= {person: ((x + 0.5) / len(row), -depth) for x, person in enumerate(row)}

@@ -8,7 +8,7 @@ import numpy as np
 import kernels
 from cardkge import TIES, CardkgeError, checked_triples, is_bounded, metrics_by_side, probability
 from cardkge_tools.engine.draws import sorted_distinct
-from cardkge_tools.engine.tables import kind_of, output_of
+from cardkge_tools.engine.tables import OWN, kind_of, output_of
 from cardkge_tools.engine.threads import Threads
 
 
@@ -32,9 +32,9 @@ def scored_blocks(model, open_side, ids, relations, threads, consume, batch_size
     """
     n, entity, relation = model.n_entities, model.params["entity"], model.params["relation"]
     block = batch_size or max(1, min(64, 2**24 // n))
-    mlp = kind_of(model) == kernels.ERMLP
+    mlp, own = kind_of(model) == kernels.ERMLP, kind_of(model) is OWN
     candidates = entity
-    if mlp:
+    if mlp or own:
         h, _, t = model.encode(entity, relation[:1], entity)
         candidates = (h, t)[open_side]
     candidates = np.ascontiguousarray(candidates.T) if mlp else candidates.T
@@ -47,7 +47,9 @@ def scored_blocks(model, open_side, ids, relations, threads, consume, batch_size
         given = entity[ids[first:last]]
         h, r, t = model.encode(given, relation[relations[first:last]], given)
         queries = model.query_tails(h, r) if open_side else model.query_heads(r, t)
-        if mlp:
+        if own:
+            scores[...] = model.match(queries, candidates.T)
+        elif mlp:
             kernels.hidden_scores(queries, candidates, output_of(model), scores)
         else:
             np.matmul(queries, candidates, out=scores)
@@ -78,6 +80,8 @@ def exact_scores(model, relation, head=None, tail=None):
     side = 1 if tail is None else 0
     triple = np.array([[0 if head is None else head, relation, 0 if tail is None else tail]], np.int32)
     triple, side = as_scored(model, checked_triples(triple, model.n_entities, model.n_relations), side)
+    if kind_of(model) is OWN:
+        return phi_of(model, triple[0], side, np.arange(model.n_entities))
     tables, tail_offset = score_tables(model)
     scores, none = np.empty(model.n_entities, model.dtype), np.zeros(1, np.int64)
     kernels.count_better(
@@ -93,6 +97,8 @@ def rounding_bounds(model, tables, triples, side):
     and sum |terms| <= || |given row| |r| || times the longest row."""
     rows, relation_rows, output = tables
     eps = float(np.finfo(model.dtype).eps)
+    if kind_of(model) is OWN:  # nothing is known of its rounding but the size of its scores: see `count_better_own`
+        return np.full(len(triples), OWN_ROUNDING * eps)
     if (
         kind_of(model) == kernels.ERMLP
     ):  # terms below |w_i|, of a tanh within 4e-7 (float32) whose argument is rounded too
@@ -154,6 +160,9 @@ def rank_triples(
                 part = slice(first, last)
                 rows = np.flatnonzero(masked[part])
                 scores[rows, given[part][rows]] = -np.inf
+                if kind_of(model) is OWN:
+                    count_better_own(model, scores, tolerances[part], place, asked[part], answers, first, counts[side])
+                    return
                 kernels.count_better(
                     scores, tolerances[part], place, asked[part], kind_of(model), tables, tail_offset,
                     answers[0][part], answers[1][part], answers[2], counts[side, part],
@@ -178,6 +187,40 @@ def as_scored(model, triples, side):
     if not model.reciprocal or side == 1:
         return triples, side
     return np.ascontiguousarray(triples[:, ::-1]) + np.array([0, model.n_relations, 0], triples.dtype), 1
+
+
+OWN_ROUNDING = 256  # times eps and the largest score of a question: how far match may be from phi
+
+
+def phi_of(model, triple, side, entities):
+    """phi with these entities, in turn, in the open place of the triple: (n,)."""
+    h, r, t = (np.full(len(entities), part) for part in triple)
+    return model.score(h, r, entities) if side else model.score(entities, r, t)
+
+
+def count_better_own(model, scores, tolerances, side, triples, answers, first, counts):
+    """`kernels.count_better` for a model that the kernels do not know: scores by `match`, those near the right answer's
+    again by `phi`. answers = `true_answers`, whose line of question i is first + i, as in counts."""
+    starts, stops, known = answers
+    for i, (triple, row, tolerance) in enumerate(zip(triples, scores, tolerances)):
+        answer, place = triple[2 * side], first + i
+        others = known[starts[place] : stops[place]]
+        others = others[others != answer]
+        finite = row[np.isfinite(row)]
+        if np.isnan(row).any() or len(finite) == 0:
+            counts[place] = -1
+            continue
+        near = np.flatnonzero(np.abs(row - row[answer]) <= tolerance * max(1.0, float(np.abs(finite).max())))
+        near = np.union1d(near, answer)
+        above, equal = row > row[answer], np.zeros(len(row), bool)
+        exact = phi_of(model, triple, side, near)
+        right = exact[np.searchsorted(near, answer)]
+        above[near], equal[near] = exact > right, exact == right
+        if np.isnan(exact).any():
+            counts[place] = -1
+            continue
+        raw = above.sum(), equal.sum() - 1
+        counts[place] = *raw, raw[0] - above[others].sum(), raw[1] - equal[others].sum()
 
 
 def true_answers(triples, known, side, model):

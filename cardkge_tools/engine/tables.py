@@ -3,13 +3,15 @@
 import numpy as np
 
 import kernels
+from cardkge import ERMLP, ComplEx, DistMult
 
-KINDS = {"distmult": kernels.DISTMULT, "complex": kernels.COMPLEX, "ermlp": kernels.ERMLP}
+KINDS = {DistMult: kernels.DISTMULT, ComplEx: kernels.COMPLEX, ERMLP: kernels.ERMLP}
+OWN = None  # the kind of a class that the kernels do not know: it is scored by its own methods
 
 
 def kind_of(model):
-    """The kernels' number of the model's scoring function."""
-    return KINDS[model.name]
+    """The kernels' number of the model's scoring function; OWN for another class, a subclass of the three included."""
+    return KINDS.get(type(model), OWN)
 
 
 def output_of(model):

@@ -3,8 +3,10 @@
 import time
 
 from cardkge import CardkgeError, checked_triples, learning_rate, metrics, without_loops
+from cardkge_tools.engine.plain import PlainSoftmaxTrainer, PlainTrainer
 from cardkge_tools.engine.ranking import rank_triples
 from cardkge_tools.engine.softmax import SoftmaxBatches, SoftmaxTrainer
+from cardkge_tools.engine.tables import OWN, kind_of
 from cardkge_tools.engine.threads import Threads
 from cardkge_tools.engine.trainer import Batches, NonFinite, Trainer
 
@@ -27,9 +29,8 @@ def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
     check_sizes(run, dataset)
     with Threads(threads) as threads:
         softmax = settings.loss == "softmax"
-        trainer = (SoftmaxTrainer if softmax else Trainer)(
-            run.model, run.accumulators, settings, run.bounds, dataset.train, threads
-        )
+        kinds = (PlainTrainer, PlainSoftmaxTrainer) if kind_of(run.model) is OWN else (Trainer, SoftmaxTrainer)
+        trainer = kinds[softmax](run.model, run.accumulators, settings, run.bounds, dataset.train, threads)
         batches = (SoftmaxBatches if softmax else Batches)(trainer, dataset.train)
         while run.epoch < settings.epochs:
             if out_of_patience(run):

@@ -163,13 +163,15 @@ def test_three_ways_to_score(hint):
     )
 
 
-def test_rows_of_more_axes(hint):
-    """The regulariser scores many heads with many tails: h (n, 1, k), r (1, 1, k), t (1, m, k)."""
+def test_one_head_with_many_tails(hint):
+    """h (k,), r (k,), t (m, k), as the regulariser's gradient is computed, a head at a time."""
     model, rng = new_model(), np.random.default_rng(3)
-    h, r, t = rng.normal(size=(4, 1, 3)), rng.normal(size=(1, 1, 3)), rng.normal(size=(1, 5, 3))
+    h, r, t = rng.normal(size=3), rng.normal(size=3), rng.normal(size=(5, 3))
     scores = model.phi(h, r, t)
-    hint(scores.shape == (4, 5), f"phi of (4, 1, 3), (1, 1, 3), (1, 5, 3) is (4, 5), yours {scores.shape}: use axis=-1")
-    hint(np.allclose(scores, model.match(model.query_tails(h[:, 0], r[0]), t[0])), "and the same as match")
+    hint(scores.shape == (5,), f"phi of (3,), (3,), (5, 3) is (5,), yours {scores.shape}: use axis=-1")
+    hint(np.allclose(scores, model.match(model.query_tails(h[None], r[None]), t)[0]), "it is not the same as match")
+    d_h, _, d_t = model.d_phi(h, r, t, np.ones(5), {})
+    hint(d_h.shape == d_t.shape == (5, 3), f"d_phi: a line for each tail, (5, 3), yours {d_h.shape} and {d_t.shape}")
 
 
 def test_training_lowers_the_loss(hint):

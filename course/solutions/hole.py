@@ -22,7 +22,7 @@ def correlation(a, b):
     return np.fft.irfft(np.conj(np.fft.rfft(a)) * np.fft.rfft(b), k)
 
 
-class HolE(cardkge.Model):
+class HolE(cardkge.Bilinear):
     """phi = r . correlation(h, t) = sum_ij r_j h_i t_{j + i}, indices modulo k.
 
     params: entity (N, k), relation (R, k).
@@ -38,7 +38,8 @@ class HolE(cardkge.Model):
         d_r = correlation(h, t).astype(self.dtype, copy=False)
         return u * self.query_heads(r, t), u * d_r, u * self.query_tails(h, r)
 
-    # phi = convolution(h, r) . t = correlation(r, t) . h, so that `match` of Model will do
+    # phi = convolution(h, r) . t = correlation(r, t) . h. Linear in each, and convolution(h, r) = convolution(r, h), so
+    # that `match` and `d_pairs` of Bilinear will do.
 
     def query_tails(self, h, r):
         return convolution(h, r).astype(self.dtype, copy=False)

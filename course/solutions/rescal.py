@@ -15,7 +15,8 @@ class RESCAL(cardkge.Model):
 
     @property
     def shapes(self):
-        return {"entity": (self.n_entities, self.dim), "relation": (self.n_relations, self.dim**2)}
+        rows = super().shapes["relation"][0]  # R, or 2R where (?, r, t) has rows of its own
+        return {"entity": (self.n_entities, self.dim), "relation": (rows, self.dim**2)}
 
     def matrix(self, r):
         """Rows (..., k * k) as matrices (..., k, k)."""
@@ -29,10 +30,13 @@ class RESCAL(cardkge.Model):
         d_w = (u * h)[..., :, None] * t[..., None, :]
         return u * self.query_heads(r, t), d_w.reshape(*d_w.shape[:-2], -1), u * self.query_tails(h, r)
 
-    # phi = (W' h) . t = (W t) . h, so that `match` of Model, the product of all queries with all rows, will do
+    # phi = (W' h) . t = (W t) . h: the scores of all queries with all rows are a matrix product
 
     def query_tails(self, h, r):
         return (h[..., None, :] @ self.matrix(r))[..., 0, :]
 
     def query_heads(self, r, t):
         return (self.matrix(r) @ t[..., :, None])[..., 0]
+
+    def match(self, query, rows):
+        return query @ rows.T

@@ -1,0 +1,65 @@
+"""Steps of a model that the kernels do not know: the definitions of cardkge.py as they are written, used as the fast
+trainers are."""
+
+import math
+
+import numpy as np
+
+from cardkge import draw_samples, is_bounded, objective, softmax_objective, update_params, without_loops
+from cardkge_tools.engine.trainer import NonFinite
+
+
+class PlainTrainer:
+    """One step at a time, with the batches of `Batches`: a run is `algorithm_1`, to the bit."""
+
+    def __init__(self, model, accumulators, settings, bounds, triples, threads):
+        self.model, self.settings, self.threads, self.accumulators = model, settings, threads, accumulators
+        self.bounds, self.triples = np.asarray(bounds, np.float64), triples
+        self.bounded = np.flatnonzero(is_bounded(self.bounds)) if settings.penalty_weight > 0 else []
+        self.regularised = len(self.bounded) > 0
+
+    def draw(self, rng):
+        """The regulariser's sample for one step, as `objective` takes it."""
+        return draw_samples(rng, self.triples, self.bounded, self.model.n_entities, self.settings)
+
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")
+    def step(self, ends, relations, samples=None, learning_rate=None):
+        """As `Trainer.step`, with the samples of `draw`, or None."""
+        relations = np.repeat(relations[:, None], ends.shape[1], axis=1)
+        batch = ends[..., 0], relations, ends[..., 1]
+        return self.update(*objective(self.model, *batch, self.settings, self.bounds, samples or ()), learning_rate)
+
+    def update(self, sums, gradients, rate):
+        """The step itself; returns the sums. NonFinite, with nothing changed, if one of them or a parameter after the
+        step is not finite."""
+        if not math.isfinite(sums["objective"]):
+            raise NonFinite(f"the objective is {sums['objective']}")
+        changed = self.model.params, self.accumulators
+        before = [{name: array.copy() for name, array in part.items()} for part in changed]
+        rate = self.settings.learning_rate if rate is None else rate
+        update_params(self.model, self.accumulators, gradients, self.settings, rate)
+        if not all(np.isfinite(array).all() for array in self.model.params.values()):
+            for part, kept in zip(changed, before):
+                for name, array in kept.items():
+                    part[name][...] = array
+            raise NonFinite("a parameter is no longer finite")
+        return sums
+
+
+class PlainSoftmaxTrainer(PlainTrainer):
+    """The same with the batches of `SoftmaxBatches`: `softmax_objective`, a query at a time."""
+
+    def __init__(self, model, accumulators, settings, bounds, triples, threads):
+        super().__init__(model, accumulators, settings, bounds, triples, threads)
+        self.loopless = without_loops(triples, model.n_relations) if settings.no_loops else None
+
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")
+    def step(self, queries, candidates=None, learning_rate=None):
+        """As `SoftmaxTrainer.step`."""
+        counts = np.diff(queries.limits)
+        given, relations, sides = (np.repeat(x, counts) for x in (queries.given, queries.relations, queries.sides))
+        relations = relations % self.model.n_relations  # of a reciprocal model the row r + R asks for heads of r
+        ends = (queries.answers, given), (given, queries.answers)
+        heads, tails = (np.where(sides == 1, tail_open, head_open) for head_open, tail_open in zip(*ends))
+        batch = np.stack([heads, relations, tails], 1), sides, self.settings, self.bounds, self.loopless, candidates
+        return self.update(*softmax_objective(self.model, *batch), learning_rate)
