@@ -5,8 +5,8 @@
 
 The program is in the percent format: `# %% [markdown]` begins a cell of text, each line behind "# "; `# %%` a cell of
 code. Jupyter opens it as a notebook with jupytext. Code cells run in one namespace; a figure that is open after a cell
-becomes docs/walkthrough-N.png. On one machine the page is the same to the byte at each run. Elsewhere the last digits of
-trained models may differ: `--check` compares text exactly, numbers within 2 %, and figures by how much ink has moved.
+becomes docs/walkthrough-N.png. On one machine the page is the same to the byte at each run. Elsewhere the last digits
+of trained models may differ: `--check` compares text exactly, numbers within 2 %, and figures by how much ink has moved.
 """
 
 import argparse
@@ -25,7 +25,9 @@ sys.path.insert(0, str(ROOT))
 
 PROGRAM = ROOT / "course" / "walkthrough.py"
 PAGE = ROOT / "docs" / "WALKTHROUGH.md"
-HEADER = "<!-- Written by `python course/render.py` from course/walkthrough.py: change that file, then run the command. -->\n"
+HEADER = (
+    "<!-- Written by `python course/render.py` from course/walkthrough.py: change that, then run the command. -->\n"
+)
 NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 RELATIVE, ABSOLUTE = 0.02, 0.02  # what numbers of the output may differ by
 INK = 0.02  # and figures, in the mean over pixels of 0 (black) to 1 (white)
@@ -91,7 +93,7 @@ def difference(page, kept):
 
 
 def moved_ink(figure, kept):
-    """The mean difference of two PNG files, as grey values from 0 to 1; 1 where they differ in size by more than 2 %."""
+    """The mean difference of two PNG files, in grey values from 0 to 1; 1 where their sizes differ by more than 2 %."""
     import matplotlib.image
     import numpy as np
 

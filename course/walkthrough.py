@@ -15,8 +15,8 @@
 #
 # A walk through knowledge graph embeddings for somebody who knows NumPy and has never met a knowledge graph. It takes
 # about three hours. Everything is computed here, by short pieces of NumPy; `cardkge` is used for reading data, and,
-# once we have written a thing ourselves, as its fast form. The figures in the text are those that the code above
-# them prints.
+# once we have written a thing ourselves, as its fast form. The figures in the text are those that the code above them
+# prints.
 #
 # | part | minutes | what for | exercise |
 # |---|---:|---|---|
@@ -32,8 +32,8 @@
 # | 10. Knowing how many | 20 | probabilities given a bound, by enumeration first | 8 |
 # | 11. A family's tree | 15 | completing it | |
 #
-# To follow along, open this file, `course/walkthrough.py`, in Jupyter (`pip install -e '.[course,plot]'`, then "Open with
-# notebook"), or in an editor that knows `# %%` cells. `python course/render.py` runs it all and writes
+# To follow along, open this file, `course/walkthrough.py`, in Jupyter (`pip install -e '.[course,plot]'`, then "Open
+# with notebook"), or in an editor that knows `# %%` cells. `python course/render.py` runs it all and writes
 # `docs/WALKTHROUGH.md`.
 
 # %%
@@ -63,7 +63,8 @@ def named(triples):
 
 
 print(
-    f"{N:,} entities, {R} relations; triples: train {len(data.train):,}, valid {len(data.valid):,}, test {len(data.test):,}"
+    f"{N:,} entities, {R} relations; "
+    f"triples: train {len(data.train):,}, valid {len(data.valid):,}, test {len(data.test):,}"
 )
 bengt = entity_id["bengt_holm"]
 for split in ("train", "valid", "test"):
@@ -72,9 +73,10 @@ for split in ("train", "valid", "test"):
         print(f"{split:6} {h}  {r}  {t}")
 
 # %% [markdown]
-# Names become numbers, ids from 0, and a triple is a row (h, r, t) of three ids. The facts are split at random: we learn
-# from *train*, make decisions by *valid*, and look at *test* once, at the end. One of Bengt's parents is in train; the
-# other was held out. To find her is what this is about. (Read "bengt_holm parent X" as "a parent of Bengt is X".)
+# Names become numbers, ids from 0, and a triple is a row (h, r, t) of three ids. The facts are split at random: we
+# learn from *train*, make decisions by *valid*, and look at *test* once, at the end. One of Bengt's parents is in
+# train; the other was held out. To find her is what this is about. (Read "bengt_holm parent X" as "a parent of Bengt
+# is X".)
 #
 # How full is the graph? And how many tails has a head? Both matter later.
 
@@ -92,9 +94,9 @@ for r, name in enumerate(data.relations):
 print(tabulate(lines, ["relation", "heads", "least", "mean", "most", "true bound"], floatfmt=".2f"))
 
 # %% [markdown]
-# Nobody has more than two parents or more than one spouse, and everybody has one gender. Such *cardinalities* are known
-# for many relations in the real world, from schemas or from common sense. The paper behind this project asks how they
-# can help a model that only sees facts.
+# Nobody has more than two parents or more than one spouse, and everybody has one gender. Such *cardinalities* are
+# known for many relations in the real world, from schemas or from common sense. The paper behind this project asks
+# how they can help a model that only sees facts.
 #
 # ## 2. A score
 #
@@ -116,16 +118,16 @@ print("h", h.round(3), " r", r.round(3), " t", t.round(3))
 print("h r t", (h * r * t).round(3), " sum:", (h * r * t).sum().round(4))
 
 # %% [markdown]
-# The question "who is a parent of Bengt?" needs the score of *every* entity as the tail. As the score is linear in t, that
-# is one product of a matrix and a vector: $\phi(h, r, t) = (h * r) \cdot t$. Call $h * r$ the *query*.
+# The question "who is a parent of Bengt?" needs the score of *every* entity as the tail. As the score is linear in t,
+# that is one product of a matrix and a vector: $\phi(h, r, t) = (h * r) \cdot t$. Call $h * r$ the *query*.
 
 # %%
 all_scores = entity @ (h * r)
 print("shape", all_scores.shape, " the same number:", all_scores[entity_id["fredrik_holm"]].round(4))
 
 # %% [markdown]
-# A score becomes a probability by the logistic function, $p = \sigma(\phi) = 1 / (1 + e^{-\phi})$. Written like that it
-# overflows for large negative scores; written with $e^{-|\phi|}$ it never does.
+# A score becomes a probability by the logistic function, $p = \sigma(\phi) = 1 / (1 + e^{-\phi})$. Written like that
+# it overflows for large negative scores; written with $e^{-|\phi|}$ it never does.
 
 
 # %%
@@ -143,14 +145,14 @@ print("a random model believes Bengt to have", sigmoid(all_scores).sum().round(1
 #
 # ## 3. A gradient by hand
 #
-# Learning means: change the rows so that true triples score high and false ones low. Give a triple the label y = 1 if it is
-# true and -1 if not. The logistic loss
+# Learning means: change the rows so that true triples score high and false ones low. Give a triple the label y = 1 if
+# it is true and -1 if not. The logistic loss
 #
 # $$L = \log(1 + e^{-y \phi}), \qquad \frac{dL}{d\phi} = -y \, \sigma(-y \phi)$$
 #
 # is small where the sign of the score is right. For the rows, the chain rule: $\phi$ is a sum of products, so
-# $\partial \phi / \partial h_i = r_i t_i$, and the other two alike. Forward and backward stand side by side, with the same
-# letters; `d_x` is the gradient with respect to x.
+# $\partial \phi / \partial h_i = r_i t_i$, and the other two alike. Forward and backward stand side by side, with the
+# same letters; `d_x` is the gradient with respect to x.
 
 
 # %%
@@ -193,12 +195,13 @@ by_hand = gradients_of(h, r, t, y)
 for letter, row, given in zip("hrt", (h, r, t), by_hand):
     expected = differences(lambda: loss_of(h, r, t, y), row)
     print(
-        f"d_{letter} by hand {given.round(5)}  by differences {expected.round(5)}  apart {np.abs(given - expected).max():.0e}"
+        f"d_{letter} by hand {given.round(5)}  by differences {expected.round(5)}"
+        f"  apart by less than 1e-10: {np.abs(given - expected).max() < 1e-10}"
     )
 
 # %% [markdown]
-# Agreement to ten digits is what a right gradient looks like. A checker that has never failed proves nothing, so let us
-# plant an error: the classic, forgetting the relation in the gradient of the tail.
+# Agreement to ten digits is what a right gradient looks like. A checker that has never failed proves nothing, so let
+# us plant an error: the classic, forgetting the relation in the gradient of the tail.
 
 # %%
 wrong = by_hand[2] / r
@@ -207,17 +210,18 @@ print("d_t without r:", wrong.round(5), " by differences:", expected.round(5))
 print("caught:", not np.allclose(wrong, expected, rtol=1e-6))
 
 # %% [markdown]
-# Such a model still learns something, which is why "it runs, and the loss goes down" is no test. *Exercises 1 and 2* are
-# the backward pass for many triples at once, and a checker that finds an error of 0.05 %.
+# Such a model still learns something, which is why "it runs, and the loss goes down" is no test. *Exercises 1 and 2*
+# are the backward pass for many triples at once, and a checker that finds an error of 0.05 %.
 #
 # ## 4. A step
 #
-# With gradients g, stochastic gradient descent moves every number by $-\eta g$. AdaGrad (Duchi et al., 2011) keeps the sum a of
-# the squares of all gradients so far, and moves by $-\eta g / \sqrt{a}$: rows that are often used slow down, rare ones keep
-# their large steps. In a graph, where some entities stand in thousands of facts and some in three, this matters.
+# With gradients g, stochastic gradient descent moves every number by $-\eta g$. AdaGrad (Duchi et al., 2011) keeps
+# the sum a of the squares of all gradients so far, and moves by $-\eta g / \sqrt{a}$: rows that are often used slow
+# down, rare ones keep their large steps. In a graph, where some entities stand in thousands of facts and some in
+# three, this matters.
 #
-# Two details decide whether a program does what it says. A row that occurs several times in a batch gets the *sum* of its
-# gradients, and only then is that squared. And `array[ids] += values` does not sum: it writes each row once.
+# Two details decide whether a program does what it says. A row that occurs several times in a batch gets the *sum* of
+# its gradients, and only then is that squared. And `array[ids] += values` does not sum: it writes each row once.
 
 
 # %%
@@ -247,8 +251,8 @@ print("array[ids] += values gives row 7", table[7], "; summed gives", summed(ids
 print("squared after the sum 16, apart 3^2 + 1^2 = 10")
 
 # %% [markdown]
-# Now a batch: 500 triples of train as positives, and for each a triple with another tail, drawn at random, as a negative.
-# Sixty steps on the same batch with three optimisers:
+# Now a batch: 500 triples of train as positives, and for each a triple with another tail, drawn at random, as a
+# negative. Sixty steps on the same batch with three optimisers:
 
 # %%
 rng = np.random.default_rng(1)
@@ -291,13 +295,13 @@ axes.legend()
 figure.tight_layout()
 
 # %% [markdown]
-# All start near ln 2 = 0.693, the loss of a model that says "perhaps" to everything. *Exercise 3* is AdaGrad with all its
-# corner cases.
+# All start near ln 2 = 0.693, the loss of a model that says "perhaps" to everything. *Exercise 3* is AdaGrad with all
+# its corner cases.
 #
 # ## 5. Corruptions and training
 #
-# A graph says what is true; it hardly ever says what is false. So false triples are made: take a true one and put a random
-# entity in place of its tail, or of its head. Most such *corruptions* are false. Not all:
+# A graph says what is true; it hardly ever says what is false. So false triples are made: take a true one and put a
+# random entity in place of its tail, or of its head. Most such *corruptions* are false. Not all:
 
 
 # %%
@@ -325,8 +329,8 @@ for name in ("gender", "parent"):
     print(f"  heads of {name}: {true[2 * n :][of_name].mean():.2%}")
 
 # %% [markdown]
-# Somebody else's gender is a true fact more often than not, as there are only two. The assumption that whatever is not
-# known is false (the *local closed world assumption*) is wrong now and then; the model lives with that noise.
+# Somebody else's gender is a true fact more often than not, as there are only two. The assumption that whatever is
+# not known is false (the *local closed world assumption*) is wrong now and then; the model lives with that noise.
 #
 # We have all the parts. Algorithm 1 of the paper, without its regulariser, is a loop:
 
@@ -364,11 +368,11 @@ for answer in answers:
     print(f"rank of {data.entities[answer]}: {1 + (scores > scores[answer]).sum()}")
 
 # %% [markdown]
-# Bengt has two parents. If the one in train stands above the other, that is no mistake, so it should not count against her.
-# In the *filtered* setting all other right answers, from train, valid and test, are left out; in the *raw* one they
-# stay. Then there are ties. With B better and E equal scores among the competitors, the rank is 1 + B by the
-# *optimistic* reading, 1 + B + E by the *pessimistic*, and 1 + B + E / 2 by the *realistic* one, the mean of all ways to break
-# the tie.
+# Bengt has two parents. If the one in train stands above the other, that is no mistake, so it should not count
+# against her. In the *filtered* setting all other right answers, from train, valid and test, are left out; in the
+# *raw* one they stay. Then there are ties. With B better and E equal scores among the competitors, the rank is 1 + B
+# by the *optimistic* reading, 1 + B + E by the *pessimistic*, and 1 + B + E / 2 by the *realistic* one, the mean of
+# all ways to break the tie.
 
 
 # %%
@@ -403,9 +407,9 @@ for ties in ("optimistic", "pessimistic", "realistic"):
     print(f"  always 0, {ties:12}    {mrr(tail_ranks(nothing, sample, ties=ties)):.3f}")
 
 # %% [markdown]
-# The model that gives every triple the score 0 is *perfect* by the optimistic reading. Published programs have counted
-# like that, by sorting with the answer first or by `>=` at the wrong place, and a model whose scores saturate profits. Always
-# ask how ties were counted. *Exercise 4* is this function with all its traps, NaN among them.
+# The model that gives every triple the score 0 is *perfect* by the optimistic reading. Published programs have
+# counted like that, by sorting with the answer first or by `>=` at the wrong place, and a model whose scores saturate
+# profits. Always ask how ties were counted. *Exercise 4* is this function with all its traps, NaN among them.
 #
 # The project's ranking does the same for both sides, fast. Our numbers must be its numbers:
 
@@ -418,15 +422,15 @@ print("equal ranks:", (theirs == tail_ranks(trained, sample)).sum(), "of", len(s
 # %% [markdown]
 # ## 7. A relation and its inverse
 #
-# DistMult multiplies number by number, and a product does not care about order: $\phi(h, r, t) = \phi(t, r, h)$, always. If
-# it believes that Fredrik is a parent of Bengt, it must believe as firmly that Bengt is a parent of Fredrik. ComplEx
-# (Trouillon et al., 2016) uses complex numbers, and the conjugate of the tail:
+# DistMult multiplies number by number, and a product does not care about order: $\phi(h, r, t) = \phi(t, r, h)$,
+# always. If it believes that Fredrik is a parent of Bengt, it must believe as firmly that Bengt is a parent of
+# Fredrik. ComplEx (Trouillon et al., 2016) uses complex numbers, and the conjugate of the tail:
 #
 # $$\phi(h, r, t) = \mathrm{Re} \sum_i h_i \, r_i \, \bar{t_i}$$
 #
-# Swapping h and t conjugates $h_i \bar{t_i}$. If $r_i$ is real, nothing changes: a symmetric relation. If it is imaginary, the
-# sign changes: an antisymmetric one. Let us see that on data. From here on we train with `cardkge.train`, which is the loop
-# of part 5, compiled; both models get the same settings.
+# Swapping h and t conjugates $h_i \bar{t_i}$. If $r_i$ is real, nothing changes: a symmetric relation. If it is
+# imaginary, the sign changes: an antisymmetric one. Let us see that on data. From here on we train with
+# `cardkge.train`, which is the loop of part 5, compiled; both models get the same settings.
 
 
 # %%
@@ -450,7 +454,8 @@ for name in ("parent", "child", "sibling"):
 print(tabulate(lines, ["relation", "model", "(h,r,t) above (t,r,h)", "equal", "hits@1"], floatfmt=".2f"))
 
 # %% [markdown]
-# For every triple DistMult has both directions equal, so that the question "who is a parent of X?" gets X's children too:
+# For every triple DistMult has both directions equal, so that the question "who is a parent of X?" gets X's children
+# too:
 
 # %%
 for label, model in models.items():
@@ -478,7 +483,9 @@ figure.tight_layout()
 #
 # The expected number of tails of (h, r), in the paper's words X, is the sum of p over all entities:
 #
-# $$X_{hr} = \sum_t \sigma(\phi(h, r, t)), \qquad G_{hr} = \max(0, \text{lower} - X_{hr}) + \max(0, X_{hr} - \text{upper})$$
+# $$X_{hr} = \sum_t \sigma(\phi(h, r, t))$$
+#
+# $$G_{hr} = \max(0, \text{lower} - X_{hr}) + \max(0, X_{hr} - \text{upper})$$
 #
 # and G says by how much it breaks its bounds. What does our ComplEx believe about the number of everybody's parents?
 
@@ -491,7 +498,8 @@ X = p.sum(1)
 lower, upper = bounds[parent]
 G = np.maximum(0, lower - X) + np.maximum(0, X - upper)
 print(
-    f"X: quartiles {np.percentile(X, [25, 50, 75]).round(1)}, {(X > upper).mean():.0%} above {upper:.0f}; mean G {G.mean():.1f}"
+    f"X: quartiles {np.percentile(X, [25, 50, 75]).round(1)}, {(upper < X).mean():.0%} above {upper:.0f};"
+    f" mean G {G.mean():.1f}"
 )
 
 figure, axes = plt.subplots(figsize=(6, 2.8))
@@ -505,15 +513,15 @@ figure.tight_layout()
 # Far too many. The model was trained with two false triples for each true one, and meets thousands for each here; its
 # probabilities rank well and count badly.
 #
-# The paper adds the sum of G, over some heads, to the loss. X is a sum over all N, which is too much work in each step of
-# a large graph, so it is estimated from a sample of $\omega$ entities. Three ways:
+# The paper adds the sum of G, over some heads, to the loss. X is a sum over all N, which is too much work in each
+# step of a large graph, so it is estimated from a sample of $\omega$ entities. Three ways:
 #
-# * **uniform**: $\omega$ distinct entities, all alike, and the plain sum of their p. On average that is $\omega X / N$: a lower
-#   bound of X, not an estimate.
+# * **uniform**: $\omega$ distinct entities, all alike, and the plain sum of their p. On average that is $\omega X /
+#   N$: a lower bound of X, not an estimate.
 # * **importance**: $\omega$ draws with repetition from some q, here by how often t is a tail of r in train, plus one;
 #   the mean of p / q. Unbiased, with variance $(\sum p^2 / q - X^2) / \omega$.
-# * **Bernoulli**: each entity by itself, with probability $b_t$, and the sum of p / b. Unbiased, with variance
-#   $\sum p^2 (1 - b) / b$; the size of the sample is $\sum b = \omega$ on average.
+# * **Bernoulli**: each entity by itself, with probability $b_t$, and the sum of p / b. Unbiased, with variance $\sum
+#   p^2 (1 - b) / b$; the size of the sample is $\sum b = \omega$ on average.
 #
 # Theory first, then 4,000 samples of each, for the X of one person:
 
@@ -557,8 +565,8 @@ axes.legend()
 figure.tight_layout()
 
 # %% [markdown]
-# An unbiased X does not make an unbiased G: max(0, .) bends upwards, so E G(X) is at least G(E X). Where X sits exactly at its
-# bound, G is 0, and its estimate never is on average:
+# An unbiased X does not make an unbiased G: max(0, .) bends upwards, so E G(X) is at least G(E X). Where X sits
+# exactly at its bound, G is 0, and its estimate never is on average:
 
 # %%
 at_bound = np.maximum(0, samples["importance"] - p_bengt.sum())
@@ -570,9 +578,9 @@ print(f"G is 0, the mean of its estimates {at_bound.mean():.2f}")
 # ## 9. A result that is not one
 #
 # Does the regulariser help? Train ComplEx with it, bounds and all, and without, and compare the ranks on valid. If it
-# does, is it because the model now knows *how many*? A claim needs a control: the same training with *useless* bounds. One
-# control has the true bounds shuffled over the relations, one demands that nobody has any tail of any relation. A
-# third has no bounds and the simplest regulariser there is, L2.
+# does, is it because the model now knows *how many*? A claim needs a control: the same training with *useless*
+# bounds. One control has the true bounds shuffled over the relations, one demands that nobody has any tail of any
+# relation. A third has no bounds and the simplest regulariser there is, L2.
 
 # %%
 shuffled = bounds[np.random.default_rng(0).permutation(R)]
@@ -598,21 +606,22 @@ print(
 )
 
 # %% [markdown]
-# The regulariser helps, by several points of MRR, and X comes down. Had we stopped after the second line, we would have
-# written that knowing the bounds helps. The next two lines say that it does not: false bounds, and absurd ones, help as much.
-# What helps is that *something* holds the embeddings back, which two negatives for each positive do too weakly. And plain L2,
-# which knows nothing of counts and lets X rise, ranks better still. (One seed and one setting: a difference of half a point
-# would mean nothing. But there is none to explain.)
+# The regulariser helps, by several points of MRR, and X comes down. Had we stopped after the second line, we would
+# have written that knowing the bounds helps. The next two lines say that it does not: false bounds, and absurd ones,
+# help as much. What helps is that *something* holds the embeddings back, which two negatives for each positive do too
+# weakly. And plain L2, which knows nothing of counts and lets X rise, ranks better still. (One seed and one setting:
+# a difference of half a point would mean nothing. But there is none to explain.)
 #
-# This is what a negative result looks like, and it is worth as much as a positive one: it says where *not* to look. Bounds
-# are knowledge about *sets*. A ranking does not ask how many; deciding which facts to believe does. So use them there.
+# This is what a negative result looks like, and it is worth as much as a positive one: it says where *not* to look.
+# Bounds are knowledge about *sets*. A ranking does not ask how many; deciding which facts to believe does. So use
+# them there.
 #
 # ## 10. Knowing how many
 #
-# First, better probabilities. For one relation, let the probability that (h, r, t) is a fact be $\sigma(a \phi + c)$, with a and c
-# from the validation facts, which the model has not seen. There is one catch: a missing fact may also be in test, so that only a
-# share v of the missing facts is in valid, and a candidate is found there with probability v $\sigma(a \phi + c)$. We know
-# the sizes of the splits, so we know v.
+# First, better probabilities. For one relation, let the probability that (h, r, t) is a fact be $\sigma(a \phi + c)$,
+# with a and c from the validation facts, which the model has not seen. There is one catch: a missing fact may also be
+# in test, so that only a share v of the missing facts is in valid, and a candidate is found there with probability v
+# $\sigma(a \phi + c)$. We know the sizes of the splits, so we know v.
 
 # %%
 v = len(data.valid) / (len(data.valid) + len(data.test))
@@ -640,18 +649,20 @@ for _ in range(50):  # Newton's method (Fisher scoring) on the log-likelihood
     weight = slope / np.maximum(observed * (1 - observed), 1e-12)
     design = np.stack([phi, np.ones(len(phi))], 1)
     gradient, information = design.T @ (weight * (in_valid - observed)), (design.T * (weight * slope)) @ design
-    a, c = (a, c) + np.clip(np.linalg.solve(information, gradient), -1, 1)
+    a, c = np.array([a, c]) + np.clip(np.linalg.solve(information, gradient), -1, 1)
 pi = sigmoid(a * phi + c)
 fact = np.where(in_valid, 0, pi * (1 - v) / (1 - v * pi))  # given that it is not in valid either
 print(f"a = {a:.2f}, c = {c:.2f}")
 print(f"raw: {sigmoid(phi).sum():,.0f} expected new facts; calibrated: {fact.sum():.0f}; in test: {in_test.sum()}")
 
 # %% [markdown]
-# The calibrated model expects about as many missing parents as there are. What it cannot know is that Bengt has two parents, and
-# one of them is known already. Take the candidates as independent, with these probabilities, and call S the set of those
-# that are true. Given that S has between L and U members,
+# The calibrated model expects about as many missing parents as there are. What it cannot know is that Bengt has two
+# parents, and one of them is known already. Take the candidates as independent, with these probabilities, and call S
+# the set of those that are true. Given that S has between L and U members,
 #
-# $$P(t \in S \mid L \le |S| \le U) = \frac{\sum_{S \ni t} P(S)}{\sum_S P(S)}, \qquad \text{both sums over sets of size } L \text{ to } U.$$
+# $$P(t \in S \mid L \le |S| \le U) = \frac{\sum_{S \ni t} P(S)}{\sum_S P(S)}$$
+#
+# with both sums over the sets of between L and U members.
 #
 # For a few candidates the sets can be listed. A person of whom nothing is known, and a bound of two:
 
@@ -674,9 +685,9 @@ for least, most in ((0, 2), (2, 2), (0, 1)):
     print(f"{least} to {most} of them ", after.round(3), " sum", after.sum().round(2))
 
 # %% [markdown]
-# The order stays, the sum moves into the bounds, and a strong candidate pushes weaker ones down. With 30 candidates there are
-# a billion sets. But only *how many* are chosen matters, and that can be counted one candidate at a time: f[j], the probability
-# that j of those seen so far are chosen.
+# The order stays, the sum moves into the bounds, and a strong candidate pushes weaker ones down. With 30 candidates
+# there are a billion sets. But only *how many* are chosen matters, and that can be counted one candidate at a time:
+# f[j], the probability that j of those seen so far are chosen.
 
 
 # %%
@@ -700,8 +711,9 @@ def conditional(p, lower, upper):
 print("apart from enumeration:", np.abs(conditional(example, 0, 2) - by_enumeration(example, 0, 2)).max().round(12))
 
 # %% [markdown]
-# *Exercise 8* is this function with its corner cases. Now for everybody's parents: of the two that one may have, those in train
-# and valid are taken. In the last line we use what is true of these people too: whoever has one parent has two.
+# *Exercise 8* is this function with its corner cases. Now for everybody's parents: of the two that one may have,
+# those in train and valid are taken. In the last line we use what is true of these people too: whoever has one parent
+# has two.
 
 # %%
 given, exactly = np.zeros(len(fact)), np.zeros(len(fact))
@@ -734,19 +746,20 @@ print(f"{len(held_out)} facts in test, of {len(held_out & inverse)} the inverse 
 print(tabulate(lines, heading, floatfmt=("", ".0f", "", ".3f", ".3f", ".3f", ".3f")))
 
 # %% [markdown]
-# Calibration makes the difference between useless and useful. The bound then removes the mistakes that are left, at no cost
-# in what is found; but conditioning from above can only lower an expected number, and now it is too low. Knowing the least
-# as well as the most puts it right, and finds more. That is the order of importance: calibrate first, then say how many.
+# Calibration makes the difference between useless and useful. The bound then removes the mistakes that are left, at
+# no cost in what is found; but conditioning from above can only lower an expected number, and now it is too low.
+# Knowing the least as well as the most puts it right, and finds more. That is the order of importance: calibrate
+# first, then say how many.
 #
-# The last two columns split the recall. Of most facts that are found, the inverse (`child`) is in train, and turning it
-# round is all the model had to do; the others must be pieced together from siblings and spouses. A single figure would have
-# hidden that, and on several well-known data sets it did for years.
+# The last two columns split the recall. Of most facts that are found, the inverse (`child`) is in train, and turning
+# it round is all the model had to do; the others must be pieced together from siblings and spouses. A single figure
+# would have hidden that, and on several well-known data sets it did for years.
 #
 # ## 11. A family's tree
 #
-# Put it to use. Take a couple and their descendants, draw every parent known from train or valid as a grey line, and let the
-# model add what it believes: p > 0.5, given how many. Green is right (the fact was held out), red is wrong, dotted is
-# missed.
+# Put it to use. Take a couple and their descendants, draw every parent known from train or valid as a grey line, and
+# let the model add what it believes: p > 0.5, given how many. Green is right (the fact was held out), red is wrong,
+# dotted is missed.
 
 # %%
 predicted = {(int(people[i]), e) for (i, e), value in zip(candidates, exactly) if value > 0.5}
@@ -801,7 +814,7 @@ for depth, layer in enumerate(layers):
         layer, key=lambda c: min([place[e] for child, e in drawn if child == c and e in place] or [(0, 0)])
     ):
         kids = [c for c, e in drawn if e == person]
-        row += [person] + sorted({e for c, e in drawn if c in kids} - members - set(row))
+        row += [person, *sorted({e for c, e in drawn if c in kids} - members - set(row))]
     place |= {person: ((x + 0.5) / len(row), -depth) for x, person in enumerate(row)}
 
 figure, axes = plt.subplots(figsize=(9, 5))
@@ -837,9 +850,11 @@ for (i, e), before, most, two in zip(candidates, fact, given, exactly):
 # ## Where to go from here
 #
 # * The exercises, `course/exercise_1.py` to `exercise_8.py`: each a page, a stub, and tests with hints.
-# * `cardkge.py`, from top to bottom: the same things in the paper's order, each equation once. Nothing in it should be
-#   new to you now, but for the sampling of whole batches.
+# * `cardkge.py`, from top to bottom: the same things in the paper's order, each equation once. Little in it should be new
+#   to you now, but for the sampling of whole batches and the softmax loss, which learns from all entities at once in
+#   place of two corruptions and ranks far better on this graph (`python cli.py train --loss softmax`).
+# * `python cli.py calibrate`, `complete` and `evaluate --sets` do parts 10 and 11 for every relation of a graph.
 # * A model of your own: a class with five methods trains, ranks and counts like the others
 #   (`python cli.py train --model course/solutions/transe.py:TransE`), and `python cli.py check` looks at its gradients.
-# * [docs/RESULTS.md](RESULTS.md) and [docs/REPRODUCTION.md](REPRODUCTION.md): what holds of the paper's claims, with more seeds
+# * [RESULTS.md](RESULTS.md) and [REPRODUCTION.md](REPRODUCTION.md): what holds of the paper's claims, with more seeds
 #   than the one here.
