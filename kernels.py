@@ -47,17 +47,15 @@ def compiled(function):
 
 
 class CheckedFiles(IndexDataCacheFile):
-    """Numba's files of one kernel, with a checksum: what is damaged is compiled anew and written again, and a cache that
-    cannot be written is no error."""
+    """Numba's files of one kernel, with a checksum: what is damaged is compiled anew and written again, and a cache
+    that cannot be written is no error."""
 
     def __init__(self, files):
         vars(self).update(vars(files))
 
     def save(self, key, data):
-        try:
+        with contextlib.suppress(OSError):
             super().save(key, data)
-        except OSError:
-            pass
 
     def _load_index(self):
         try:

@@ -10,7 +10,7 @@ from cardkge_tools import SPLITS
 from cardkge_tools.counts import Answers, Decoder, calibrate, complete, evaluate_sets, loops_to_leave_out, scope_pairs
 from cardkge_tools.engine.ranking import check_finite
 from cardkge_tools.figures import import_pyplot, plot_facts
-from cardkge_tools.files import replace_file, write_json
+from cardkge_tools.files import is_stdout, replace_file, write_json
 from cardkge_tools.opening import found, open_run
 from cardkge_tools.rdf import read_prefixes
 from cardkge_tools.runs import save_calibration
@@ -84,7 +84,8 @@ def evaluate_command(folder, data, least, precision, loops, threads, json_file, 
     measures, details = evaluate_facts(run, dataset, folder, least, precision, loops, threads)
     if json_file:
         write_json(json_file, measures)
-    show_facts(measures, run_bounds(run) is not None)
+    if not is_stdout(json_file):
+        show_facts(measures, run_bounds(run) is not None)
     if plot:
         plot_facts(pyplot, measures, details, plot)
 

@@ -244,8 +244,8 @@ def at_chance(run):
     if loss < 0.98 * chance or chance == 0:
         return None
     return (
-        f"the loss is {loss:.4f} an example after {run.epoch} epochs, {chance:.4f} is chance: nothing has been learnt yet;"
-        " try more epochs, smaller batches, or another learning rate"
+        f"the loss is {loss:.4f} an example after {run.epoch} epochs, {chance:.4f} is chance: nothing has been learnt"
+        " yet; try more epochs, smaller batches, or another learning rate"
     )
 
 

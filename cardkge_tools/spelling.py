@@ -41,8 +41,8 @@ def look_alike_warnings(entities, relations):
         if groups := look_alikes(names):
             one, other = (ascii(name) for name in groups[0][:2])
             found.append(
-                f"{what} that differ in Unicode form or outer spaces alone: {sum(map(len, groups))} names, {len(groups)}"
-                f" when written alike, such as {brief(one)} and {brief(other)}; they are kept apart"
+                f"{what} that differ in Unicode form or outer spaces alone: {sum(map(len, groups))} names,"
+                f" {len(groups)} when written alike, such as {brief(one)} and {brief(other)}; they are kept apart"
             )
     return found
 

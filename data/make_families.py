@@ -121,9 +121,9 @@ BOUNDS = {
 
 # The classes of what may be head and tail of a relation. Everything has one class.
 CLASSES = ["person", "city", "country", "organisation", "gender", "religion", "profession"]
-DOMAINS = dict.fromkeys(BOUNDS, ["person"]) | {"located_in": ["city", "organisation"]}
-RANGES = dict.fromkeys(["parent", "child", "spouse", "sibling"], ["person"])
-RANGES |= dict.fromkeys(["birthplace", "residence", "place_of_death"], ["city"])
+DOMAINS = {relation: ["person"] for relation in BOUNDS} | {"located_in": ["city", "organisation"]}
+RANGES = {relation: ["person"] for relation in ("parent", "child", "spouse", "sibling")}
+RANGES |= {relation: ["city"] for relation in ("birthplace", "residence", "place_of_death")}
 RANGES |= {"nationality": ["country"], "employer": ["organisation"], "located_in": ["city", "country"]}
 RANGES |= {name: [name] for name in ("gender", "religion", "profession")}
 # Bounds of the inverse, true by construction too: the number of heads of a tail, of the range's classes.

@@ -67,8 +67,8 @@ def test_penalty_with_a_bound_for_each_subject(make_model, model_name, inverse):
 @pytest.mark.parametrize("forward, inverse", [(True, True), (False, True), (True, False)])
 def test_the_fast_form_is_the_plain_one(toy, model_name, sampling, inclusion, forward, inverse):
     settings = cardkge.Settings(
-        model=model_name, dim=4, hidden=3, dtype="float64", epochs=2, batches=3, seed=7, penalty_weight=0.05, subjects=3,
-        objects=5, sampling=sampling, inclusion=inclusion, learning_rate=0.02, optimizer="sgd",
+        model=model_name, dim=4, hidden=3, dtype="float64", epochs=2, batches=3, seed=7, penalty_weight=0.05,
+        subjects=3, objects=5, sampling=sampling, inclusion=inclusion, learning_rate=0.02, optimizer="sgd",
     )  # fmt: skip
     bounds = constraints(inverse, forward)
     run, plain = cardkge.new_run(settings, toy, bounds), cardkge.new_run(settings, toy, bounds).model
@@ -144,7 +144,7 @@ def test_a_run_keeps_all_bounds_types_and_prefixes(family, tmp_path):
     assert bounds_of(loaded, relation("parent"), [0], inverse=True).tolist() == [[0, 3]]
     assert loaded.prefixes.expand("ex:x") == "http://example.org/x" and loaded.types.of(entity("paris")) == ["city"]
     (tmp_path / "run" / "bounds.tsv").write_text(text.replace("^parent\t0\t3", "^parent\t0\t4"))
-    with pytest.raises(CardkgeError, match="not the bounds that the run was trained with"):
+    with pytest.raises(CardkgeError, match=r"not the bounds that the run was trained with"):
         cardkge.load_run(tmp_path / "run")
 
 

@@ -59,12 +59,12 @@ def test_tsv_with_classes_and_inverse(tmp_path):
         ("knows\t0\t1\tcity\nknows\t0\t2\tcity\n", ":2: relation 'knows' of class 'city' for the second"),
         ("^knows\t0\t1\n^knows\t0\t2\n", ":2: relation '\\^knows' for the second time, after line 1"),
         *(
-            (f"knows\t0\t{number}\n", ":1: expected two numbers of at least 0, inf for no upper bound, found '0' and '.*'")
+            (f"knows\t0\t{number}\n", ":1: expected two numbers of at least 0, inf for no upper bound, found '0'")
             for number in ("1_0", "１", "*", "-1", "unbounded", "nan", "1e", "0x1", " 1")
         ),
         ("knows\t2\t1\n", ":1: expected 0 <= lower <= upper, lower finite, inf for no upper bound, found '2' and '1'"),
         ("knows\tinf\tinf\n", ":1: expected 0 <= lower <= upper, lower finite"),
-        ("parent\t0\t2\nparent\t3\t4\tperson\n", "no number is left between parent 0 to 2 .*:1. and parent of person 3"),
+        ("parent\t0\t2\nparent\t3\t4\tperson\n", "no number is left between parent 0 to 2 .*:1. and parent of pers"),
     ],
 )  # fmt: skip
 def test_faults_of_tsv_name_lines(tmp_path, text, fault):
@@ -73,7 +73,7 @@ def test_faults_of_tsv_name_lines(tmp_path, text, fault):
 
 
 def test_no_types_no_classes(tmp_path):
-    with pytest.raises(CardkgeError, match="class 'city', but the data set has no types.tsv"):
+    with pytest.raises(CardkgeError, match=r"class 'city', but the data set has no types.tsv"):
         read_files([written(tmp_path, "knows\t0\t1\tcity\n")], graph(classes=(), pairs=()))
 
 
@@ -292,11 +292,11 @@ def test_rdf_becomes_tsv_with_the_names_of_the_file(tmp_path):
 
 def test_numbers_that_are_no_counts_are_rounded_inwards(tmp_path):
     pytest.importorskip("pyoxigraph")
-    bounds, notes = convert(written(tmp_path, "r\t0.5\t2.5\n"), tmp_path / "out.ttl")
+    _, notes = convert(written(tmp_path, "r\t0.5\t2.5\n"), tmp_path / "out.ttl")
     assert notes == ["bounds that are no whole numbers were rounded inwards"]
     (found,) = constraints.read_rdf(tmp_path / "out.ttl")[0]
     assert (found.lower, found.upper) == (1, 2)
-    with pytest.raises(CardkgeError, match="bounds are written as TSV or Turtle"):
+    with pytest.raises(CardkgeError, match=r"bounds are written as TSV or Turtle"):
         convert(tmp_path / "bounds.tsv", tmp_path / "out.nt")
 
 

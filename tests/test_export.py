@@ -86,8 +86,8 @@ def test_reciprocal_relations_have_names(tmp_path):
 
 
 def test_faults(tmp_path):
-    with pytest.raises(CardkgeError, match="format 'hdf5': expected one of word2vec, tsv, npz, tensorboard"):
+    with pytest.raises(CardkgeError, match=r"format 'hdf5': expected one of word2vec, tsv, npz, tensorboard"):
         export(OneRun(), "hdf5", tmp_path / "x")
     (tmp_path / "file").write_text("")
-    with pytest.raises(CardkgeError, match="cannot make .*file"):
+    with pytest.raises(CardkgeError, match=r"cannot make .*file"):
         export(OneRun(), "tsv", tmp_path / "file")

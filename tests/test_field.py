@@ -50,7 +50,7 @@ def test_n_triples_with_tabs_are_refused(tmp_path):
     ):
         cardkge.load_dataset(write(tmp_path / "a", lines, lines, lines))
     spaces = ["<http://a/x> <http://a/p> <http://a/y> ."]
-    with pytest.raises(CardkgeError, match="this looks like N-Triples: `cardkge import"):
+    with pytest.raises(CardkgeError, match=r"this looks like N-Triples: `cardkge import"):
         cardkge.load_dataset(write(tmp_path / "b", spaces, spaces, spaces))
 
 
@@ -64,7 +64,7 @@ def test_names_that_look_alike(tmp_path):
     assert spelling.find_name(["anna", composed], composed, "entity") == (1, None)
     found, note = spelling.find_name(["anna", composed], decomposed, "entity")
     assert found == 1 and note == r"entity 'Bjo\u0308rn' is not in the data; 'Bj\xf6rn', which looks alike, is"
-    with pytest.raises(CardkgeError, match="entity 'ana' is unknown to the run; did you mean anna"):
+    with pytest.raises(CardkgeError, match=r"entity 'ana' is unknown to the run; did you mean anna"):
         spelling.find_name(["anna"], "ana", "entity")
 
 
@@ -87,11 +87,11 @@ def test_triples_in_valid_and_test_are_counted(tmp_path):
 def test_what_to_do_with_a_folder_that_is_no_data_set(tmp_path):
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "triples.tsv").write_text("a\tp\tb\n")
-    with pytest.raises(CardkgeError, match="`cardkge split .*one --out DIR` makes them"):
+    with pytest.raises(CardkgeError, match=r"`cardkge split .*one --out DIR` makes them"):
         cardkge.load_dataset(tmp_path / "one")
     (tmp_path / "two").mkdir()
     (tmp_path / "two" / "train2id.txt").write_text("0\n")
-    with pytest.raises(CardkgeError, match="train2id.txt is OpenKE's format: `cardkge import"):
+    with pytest.raises(CardkgeError, match=r"train2id.txt is OpenKE's format: `cardkge import"):
         cardkge.load_dataset(tmp_path / "two")
 
 
@@ -102,7 +102,7 @@ def test_reordered_lines_are_the_same_data(folder, tmp_path):
     after = invoke("evaluate", tmp_path / "run", "--json", "-")
     assert after.stdout == before and "not the triples" not in after.stderr
     other = cardkge.load_dataset(folder)
-    with pytest.raises(CardkgeError, match="their ids are of other names than the run's; align_dataset"):
+    with pytest.raises(CardkgeError, match=r"their ids are of other names than the run's; align_dataset"):
         cardkge.evaluate(cardkge.load_run(tmp_path / "run").best_model(), other.test, other.known)
     aligned = cardkge.align_dataset(other, run)
     found = cardkge.evaluate(run.model, aligned.test, aligned.known)["filtered"]["both"]
@@ -297,7 +297,7 @@ def test_config_and_model_of_other_data_do_not_load(folder, tmp_path):
     other = write(tmp_path / "other", LINES[::-1], ["cleo\tlikes\ttea"], ["anna\tknows\tcleo"])
     trained(other, tmp_path / "run2")
     os.replace(tmp_path / "run2" / "config.json", tmp_path / "run" / "config.json")
-    with pytest.raises(CardkgeError, match="of other data than config.json says; a save was cut short"):
+    with pytest.raises(CardkgeError, match=r"of other data than config.json says; a save was cut short"):
         cardkge.load_run(tmp_path / "run")
 
 
@@ -328,7 +328,7 @@ def test_web_pages_and_scheduler_files_are_no_addresses():
     from cardkge_tools.workers import carry_out_on_cluster
 
     for address, what in (("http://host:8787", "the address of its web page"), ("scheduler.json", "a scheduler file")):
-        with pytest.raises(CardkgeError, match=f"{what} is not supported; give the scheduler's own, tcp://HOST:PORT"):
+        with pytest.raises(CardkgeError, match=rf"{what} is not supported; give the scheduler's own, tcp://HOST:PORT"):
             carry_out_on_cluster({}, 1, address, None)
 
 
@@ -349,7 +349,7 @@ def test_a_damaged_cache_is_compiled_anew(tmp_path, damage):
     command = [sys.executable, "-c", KERNEL]
     expected = "[[4.0, 5.0], [0.0, 1.0]]\n"
     assert subprocess.check_output(command, env=environment, text=True) == expected
-    files = [path for path in tmp_path.rglob("*.nb?")]
+    files = list(tmp_path.rglob("*.nb?"))
     whole = {path: path.read_bytes() for path in files}
     assert len(files) >= 2
     for path in files:

@@ -306,5 +306,5 @@ def test_an_error_of_the_reader_beside_the_parser_comes_out(tmp_path, monkeypatc
         raise CardkgeError("it went wrong")
 
     monkeypatch.setattr(importing.RdfReader, "consume", fail)
-    with pytest.raises(CardkgeError, match="it went wrong"):
+    with pytest.raises(CardkgeError, match=r"it went wrong"):
         imported(tmp_path, "g.nt", "<a:a> <a:p> <a:b> .\n")

@@ -5,6 +5,7 @@ import pytest
 
 import cardkge
 from cardkge import CardkgeError
+from cardkge_tools import SPLITS
 from cardkge_tools.splitting import Related, groups_of, leaks, related_relations, split_folder, split_triples, twins
 
 
@@ -61,7 +62,7 @@ def test_grouped_split_keeps_twins_together():
             assert where[(t, s, h) if inverse else (h, s, t)] == part
     counts = np.bincount(parts, minlength=3)
     assert abs(counts[1] - round(0.1 * len(triples))) <= 4 and abs(counts[2] - round(0.2 * len(triples))) <= 4
-    found, (inverse, same) = leaks(dataset(triples, parts))
+    found, (inverse, _same) = leaks(dataset(triples, parts))
     between = {(leak.relation, leak.other, leak.inverse) for leak in found}
     assert not between & {(0, 0, True), (1, 2, True), (2, 1, True), (3, 4, False), (4, 3, False)}
     _, (ungrouped, _) = leaks(dataset(triples, split_triples(triples, 60, 6, 0.1, 0.2, 3)))
@@ -161,7 +162,7 @@ def test_what_cannot_be_split(tmp_path, text, options, fault):
 
 
 def test_no_triples(tmp_path):
-    with pytest.raises(CardkgeError, match="no triples.tsv and no train; `import` makes a folder"):
+    with pytest.raises(CardkgeError, match=r"no triples.tsv and no train; `import` makes a folder"):
         split_folder(tmp_path, tmp_path / "out")
 
 

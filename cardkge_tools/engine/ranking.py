@@ -143,17 +143,8 @@ def keep_among(scores, triples, side, among):
         row[ids] = kept
 
 
-def rank_triples(
-    model,
-    triples,
-    known=None,
-    ties="realistic",
-    batch_size=None,
-    threads=None,
-    progress=None,
-    loopless=None,
-    among=None,
-):
+def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, threads=None, progress=None,
+                 loopless=None, among=None):  # fmt: skip
     """The rank of the right head among all entities for (?, r, t), and of the right tail for (h, r, ?).
 
     triples (n, 3) ids; known (m, 3): all true triples, of train, valid and test. Returns {"raw": ranks} and, with
