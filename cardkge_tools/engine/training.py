@@ -2,6 +2,8 @@
 
 import time
 
+import numpy as np
+
 from cardkge import CardkgeError, checked_triples, learning_rate, metrics, without_loops
 from cardkge_tools.engine.ranking import rank_triples
 from cardkge_tools.engine.softmax import SoftmaxBatches, SoftmaxTrainer
@@ -27,10 +29,11 @@ def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
     check_sizes(run, dataset)
     with Threads(threads) as threads:
         softmax = settings.loss == "softmax"
+        triples = np.asarray(dataset.train)
         trainer = (SoftmaxTrainer if softmax else Trainer)(
-            run.model, run.accumulators, settings, run.bounds, dataset.train, threads
+            run.model, run.accumulators, settings, run.limits, triples, threads
         )
-        batches = (SoftmaxBatches if softmax else Batches)(trainer, dataset.train)
+        batches = (SoftmaxBatches if softmax else Batches)(trainer, triples)
         while run.epoch < settings.epochs:
             if out_of_patience(run):
                 return "patience"
