@@ -379,25 +379,44 @@ def complete(folder, relation, known, min_probability, precision, out, data, thr
 @main.command()
 @run_argument
 @option("--head", str, None, "Name of the head: complete (head, relation, ?).")
-@click.option("--relation", required=True, help="Name of the relation.")
+@option("--relation", str, None, "Name of the relation.")
 @option("--tail", str, None, "Name of the tail: complete (?, relation, tail).")
+@option("--queries", FILE, None, "A file of questions, `head TAB relation` or `? TAB relation TAB tail` a line.")
+@option("--out", FILE, None, "With --queries: write the answers there.  [default: to the terminal]")
 @option("--top", AT_LEAST_1, 10, "Completions to show.")
 @option("--min-probability", Real(0, 1), 0.0, "Show none that is less probable.")
 @option("--hide-known", bool, False, "Leave out the triples of the data.")
 @moved_data
 @json_option
-def predict(folder, head, relation, tail, top, min_probability, hide_known, data, json_file):
-    """The likeliest completions of a triple, and X_hr beside its bound.
+@click.pass_context
+def predict(ctx, folder, head, relation, tail, queries, out, top, min_probability, hide_known, data, json_file):
+    """The likeliest completions of a triple, and how many there are, beside the bound.
 
-    X_hr is the sum of the probabilities of (h, r, t) over all entities t: the number of tails that
-    the model expects. With --tail it is shown for each head in the table. A run without bounds is
-    shown beside those mined from its train split. With --head and --tail: the score, the probability and the ranks of
-    that triple.
+    The probabilities of a calibrated run are those of a fact, given the data and the bounds of the run: known triples
+    have 1, and the expected count is the sum over all tails. Accepted is what has more than 0.5, as far as the bound
+    has room.
+
+    X_hr is the sum of sigma(score) of (h, r, t) over all entities t. With --tail the counts are of each head in the
+    table. A run without bounds is shown beside those mined from its train split. With --head and --tail: the score, the
+    probability and the ranks of that triple.
+
+    The answers to --queries are lines of head, relation, tail, probability, score, and the split that knows the triple.
     """
+    from cardkge_tools.answers import answer_queries, show_completions, show_triple
+
+    if queries:
+        for name in ("head", "relation", "tail", "json_file"):
+            if was_given(ctx, name):
+                option_of = "json" if name == "json_file" else name
+                raise click.UsageError(f"--{option_of} is for one question, and --queries has its own.")
+        answer_queries(folder, queries, top, min_probability, hide_known, data, out)
+        return
+    if relation is None:
+        raise click.UsageError("Missing option '--relation'.")
     if head is None and tail is None:
         raise click.UsageError("Give --head or --tail, or both for one triple.")
-    from cardkge_tools.answers import show_completions, show_triple
-
+    if out:
+        raise click.UsageError("--out needs --queries.")
     if head is not None and tail is not None:
         show_triple(folder, head, relation, tail, data, json_file)
         return
