@@ -424,13 +424,14 @@ def cardinality_penalty(model, bounds, relation, subjects, objects=None, weights
     Returns (sum of G, its gradients as a dict like params, X (n,)). With sampled objects X may be unbiased; G is not,
     since max(0, .) is convex: E[G(X)] >= G(E[X]).
     """
-    if hasattr(bounds, "of"):
-        lower, upper = bounds.of(relation, subjects, inverse).T
-    else:
-        lower, upper = np.asarray(bounds, np.float64)[relation]
+    bounded, side = relation, inverse
     relation, inverse = _as_scored(model, relation, inverse)
-    rows = _pair_rows(model, relation, subjects, objects)
+    rows = _pair_rows(model, relation, subjects, objects)  # which checks the ids
     rows = rows[::-1] if inverse else rows
+    if hasattr(bounds, "of"):
+        lower, upper = bounds.of(bounded, subjects, side).T
+    else:
+        lower, upper = np.asarray(bounds, np.float64)[bounded]
     h, r, t = model.encode(*rows)
     p = probability(model.match(model.query_tails(h, r), t))
     p = p.T if inverse else p  # of subjects by objects

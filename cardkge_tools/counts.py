@@ -416,7 +416,8 @@ def evaluate_sets(model, calibration, bounds, dataset, least=0.5, precision=None
 
     bounds (R, 2), Constraints or None. loops: (h, r, h) is a candidate even where train has no loop of r. Accepted are
     candidates with p > least, or as many, best first, as have a mean p of at least `precision`; at most as many for
-    each (h, r) as its upper bound leaves room for. Returns (measures, details): a dict of numbers, and what the figures show.
+    each (h, r) as its upper bound leaves room for. Returns (measures, details): a dict of numbers, and what the
+    figures show.
     """
     n, r = model.n_entities, model.n_relations
     train, valid, test = (checked_triples(x, n, r) for x in (dataset.train, dataset.valid, dataset.test))

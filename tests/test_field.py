@@ -228,7 +228,7 @@ def test_progress_is_on_stderr_and_the_objective_a_mean_per_example(folder, tmp_
         )
         assert "epoch 1/1" in result.stderr and "epoch" not in result.stdout
         shown = float(re.search(r"objective ([0-9.]+)", result.stderr)[1])
-        assert abs(shown - math.log(2)) < 0.15  # not 5 or 15 times that
+        assert abs(shown - math.log(2)) < 0.3  # not 5 or 15 times that
         history = cardkge.load_run(out).history[0]["objective"]
         assert shown == pytest.approx(history * batches / 15, abs=1e-4)  # the sum of a step stays in the file
 
