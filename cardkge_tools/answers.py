@@ -73,8 +73,8 @@ class Answers:
         expected = found["known"] + np.bincount(found["row"], found["p"], len(heads))
         for i, answer in enumerate(part):
             row, t = (0, answer[0]) if tail is None else (i, tail)
-            answer[2] = 1.0 if answer[1] else p[row, t]
-            answer[4:] = bool(answer[1]) or accepted[row, t], expected[row]
+            answer[2] = 1.0 if answer[1] else float(p[row, t])
+            answer[4:] = bool(answer[1]) or bool(accepted[row, t]), float(expected[row])
 
     def counts(self, relation, head):
         """How many tails of (h, r) are known, and how many are expected, the known ones among them."""

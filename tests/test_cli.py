@@ -753,7 +753,7 @@ def test_data_that_moved_is_an_error_that_says_how_to_find_it(run_copy, graph):
 def completions(result):
     """The rows of the table as lists of cells."""
     lines = result.stdout.splitlines()
-    end = next(i for i, line in enumerate(lines) if "X_hr" in line and "bound" in line)
+    end = next(i for i, line in enumerate(lines) if line.startswith(("X_hr", "expected ")))
     return [re.split(r"  +", line.strip()) for line in lines[2:end]]
 
 
