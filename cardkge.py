@@ -397,44 +397,67 @@ def violation(sums, lower, upper):
     return g, 1.0 * (sums > upper) - 1.0 * (sums < lower)
 
 
-def cardinality_sums(model, relation, subjects, objects=None, weights=None):
+def cardinality_sums(model, relation, subjects, objects=None, weights=None, inverse=False):
     """Eq. 4: X_hr = sum over objects t of weight_t p(h, r, t), for the subjects h. Returns (n,) float64.
 
     relation an id, subjects (n,) ids; objects (m,) ids, or None for all entities, exactly; weights (m,), 1 if None.
+    inverse: X_rt = sum over objects h of weight_h p(h, r, t), for the subjects t, scored as `score_heads` does.
     """
-    h, r, t = model.encode(*_pair_rows(model, relation, subjects, objects))
-    parts = [h[i : i + 64] for i in range(0, len(h), 64)]  # not all pairs at once
-    sums = [_weighted_sum(probability(model.match(model.query_tails(part, r), t)), weights)[0] for part in parts]
-    return np.concatenate([np.empty(0), *sums])
+    relation, inverse = _as_scored(model, relation, inverse)
+    rows = _pair_rows(model, relation, subjects, objects)
+    h, r, t = model.encode(*(rows[::-1] if inverse else rows))
+    size, others = (len(t), len(h)) if inverse else (len(h), len(t))
+    weights, sums = _weights_of(others, weights), np.empty(size)
+    for i in range(0, size, 64):  # not all pairs at once
+        part = slice(i, i + 64)
+        heads, tails = (h, t[part]) if inverse else (h[part], t)
+        scores = model.match(model.query_tails(heads, r), tails)
+        scores = scores.T if inverse else scores  # of subjects by objects
+        sums[part] = probability(scores).astype(np.float64, copy=False) @ weights
+    return sums
 
 
-def cardinality_penalty(model, bounds, relation, subjects, objects=None, weights=None):
-    """sum of G_hr (Eq. 5) over the subjects h, with X_hr as in `cardinality_sums`; bounds (R, 2).
+def cardinality_penalty(model, bounds, relation, subjects, objects=None, weights=None, inverse=False):
+    """sum of G_hr (Eq. 5) over the subjects h, with X_hr (or X_rt) as in `cardinality_sums`.
 
+    bounds: (R, 2), or an object whose of(relation, subjects, inverse) gives (n, 2), a bound for each subject.
     Returns (sum of G, its gradients as a dict like params, X (n,)). With sampled objects X may be unbiased; G is not,
     since max(0, .) is convex: E[G(X)] >= G(E[X]).
     """
-    rows = _pair_rows(model, relation, subjects, objects)
+    bounded, side = relation, inverse
+    relation, inverse = _as_scored(model, relation, inverse)
+    rows = _pair_rows(model, relation, subjects, objects)  # which checks the ids
+    rows = rows[::-1] if inverse else rows
+    if hasattr(bounds, "of"):
+        lower, upper = bounds.of(bounded, subjects, side).T
+    else:
+        lower, upper = np.asarray(bounds, np.float64)[bounded]
     h, r, t = model.encode(*rows)
     p = probability(model.match(model.query_tails(h, r), t))
-    sums, weights = _weighted_sum(p, weights)
-    g, slope = violation(sums, *np.asarray(bounds, np.float64)[relation])
+    p = p.T if inverse else p  # of subjects by objects
+    weights = _weights_of(p.shape[1], weights)
+    sums = p.astype(np.float64, copy=False) @ weights
+    g, slope = violation(sums, lower, upper)
     upstream = (slope[:, None] * weights * p * (1 - p)).astype(model.dtype)
 
     gradients = model.zero_gradients()
-    d_rows = model.d_pairs(h, r, t, upstream, gradients)
+    d_rows = model.d_pairs(h, r, t, upstream.T if inverse else upstream, gradients)
     d_h, d_r, d_t = model.d_encode(*rows, *d_rows, gradients)
-    everyone = np.arange(model.n_entities) if objects is None else np.asarray(objects, np.intp)
-    np.add.at(gradients["entity"], np.asarray(subjects, np.intp), d_h)
-    np.add.at(gradients["entity"], everyone, d_t)
+    others = np.arange(model.n_entities) if objects is None else np.asarray(objects, np.intp)
+    heads, tails = (others, subjects) if inverse else (subjects, others)
+    np.add.at(gradients["entity"], np.asarray(heads, np.intp), d_h)
+    np.add.at(gradients["entity"], np.asarray(tails, np.intp), d_t)
     gradients["relation"][relation] += d_r[0]
     return float(g.sum()), gradients, sums
 
 
-def _weighted_sum(p, weights):
-    """The sum of Eq. 4 for probabilities p (n, m): (X (n,) float64, the weights (m,), 1 where None is given)."""
-    weights = np.ones(p.shape[1]) if weights is None else np.asarray(weights, np.float64)
-    return p.astype(np.float64, copy=False) @ weights, weights
+def _as_scored(model, relation, inverse):
+    """(row of the relation, whether subjects stand as tails): a reciprocal model scores (?, r, t) as (t, r + R, ?)."""
+    return (relation + model.n_relations, False) if inverse and model.reciprocal else (relation, inverse)
+
+
+def _weights_of(count, weights):
+    return np.ones(count) if weights is None else np.asarray(weights, np.float64)
 
 
 def _pair_rows(model, relation, subjects, objects):
@@ -618,6 +641,7 @@ class Settings:
     dtype: str = "float32"
     validate_every: int | None = None
     patience: int = 0
+    final: bool = False  # trained on train, valid and test together
 
     def __post_init__(self):
         if self.loss == "softmax":
@@ -797,15 +821,15 @@ def batch_limits(n, settings):
 def algorithm_1(model, triples, settings, bounds=None):
     """Trains any Model in place, as the paper's Algorithm 1 says: draw, corrupt, objective, step, project.
 
-    triples (n, 3), train; settings a `Settings`; bounds (R, 2), None for none. What is drawn depends on the seed alone,
+    triples (n, 3), train; settings a `Settings`; bounds as for `cardinality_penalty`, None for none. What
+    is drawn depends on the seed alone,
     and is what `train`, the fast form, draws. Returns for each epoch a dict of means over its steps: objective, loss,
     l2, penalty. The softmax loss has a loop of its own, `softmax_loop`.
     """
     if settings.loss == "softmax":
         return softmax_loop(model, triples, settings, bounds)
     sizes = model.n_entities, model.n_relations
-    bounds = np.tile([0.0, np.inf], (sizes[1], 1)) if bounds is None else np.asarray(bounds, np.float64)
-    bounded = np.flatnonzero(is_bounded(bounds)) if settings.penalty_weight > 0 else []
+    bounded = bounded_relations(bounds) if bounds is not None and settings.penalty_weight > 0 else ([], [])
     accumulators = {name: np.full_like(array, settings.accumulator) for name, array in model.params.items()}
     known = np.sort(triple_keys(*triples.T, *sizes)) if settings.filter_negatives else None
     limits, history = batch_limits(len(triples), settings), []
@@ -847,13 +871,27 @@ def update_params(model, accumulators, gradients, settings, rate):
         project_rows(model.params["entity"])
 
 
-def draw_samples(rng, triples, relations, n_entities, settings):
-    """The regulariser's sample for one step: a (relation, subjects, objects, weights) for each of the relations."""
-    if len(relations) == 0:
-        return []
-    subjects = draw_subjects(rng, settings.subject_pool, triples, relations, n_entities, settings.subjects)
-    what = settings.sampling, triples, relations, n_entities, settings.objects, settings.inclusion
-    return [(r, heads, *objects) for r, heads, objects in zip(relations, subjects, draw_objects(rng, *what))]
+def bounded_relations(bounds):
+    """Ids of the relations that bound the tails of heads, and of those that bound the heads of tails."""
+    if hasattr(bounds, "of"):
+        return np.flatnonzero(bounds.is_bounded()), np.flatnonzero(bounds.is_bounded(inverse=True))
+    return np.flatnonzero(is_bounded(bounds)), []
+
+
+def draw_samples(rng, triples, bounded, n_entities, settings):
+    """The regulariser's sample for one step: a (relation, subjects, objects, weights, inverse) for each of the
+    relations that are `bounded`, two lists; where inverse, subjects are tails, drawn like heads of triples turned
+    round."""
+    samples = []
+    for inverse, relations in enumerate(bounded):
+        if len(relations) == 0:
+            continue
+        ends = triples[:, ::-1] if inverse else triples
+        subjects = draw_subjects(rng, settings.subject_pool, ends, relations, n_entities, settings.subjects)
+        what = settings.sampling, ends, relations, n_entities, settings.objects, settings.inclusion
+        drawn = zip(relations, subjects, draw_objects(rng, *what))
+        samples += [(r, heads, *objects, bool(inverse)) for r, heads, objects in drawn]
+    return samples
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -981,7 +1019,7 @@ def softmax_objective(model, triples, sides, settings, bounds=None, loopless=Non
     l2     settings.l2 / 2 (||h||^2 + ||r||^2 + ||t||^2);
     n3     settings.n3 (||h||_3^3 + ||r||_3^3 + ||t||_3^3), of ComplEx the moduli (Lacroix et al. 2018, Eq. 7);
     penalty the sum of G_hr over the distinct (h, r) of the queries (h, r, ?) whose relation has a bound, with X_hr the
-           sum over all candidates, weighted (exact where these are all entities).
+           sum over all candidates, weighted (exact where these are all entities); of G_rt for bounds of the inverse.
     Returns ({"objective", "loss", "l2", "n3", "penalty"}, gradients, a dict like params).
     """
     ids, log_weights = (np.arange(model.n_entities), np.zeros(model.n_entities)) if candidates is None else candidates
@@ -1018,13 +1056,15 @@ def softmax_objective(model, triples, sides, settings, bounds=None, loopless=Non
     gradients["relation"] += d_relation
 
     if bounds is not None and settings.penalty_weight:
-        asked = np.unique(np.asarray(triples)[np.asarray(sides) == 1, :2], axis=0)
-        for k in np.unique(asked[:, 1]):
-            subjects = asked[asked[:, 1] == k, 0]
-            penalty, d, _ = cardinality_penalty(model, bounds, int(k), subjects, ids, np.exp(log_weights))
-            parts["penalty"] += penalty
-            for name in gradients:
-                gradients[name] += model.dtype.type(settings.penalty_weight) * d[name]
+        for inverse, bounded in enumerate(bounded_relations(bounds)):
+            asked = np.asarray(triples)[np.asarray(sides) == 1 - inverse]
+            for k in np.intersect1d(asked[:, 1], bounded).tolist():
+                subjects = np.unique(asked[asked[:, 1] == k, 2 * inverse])
+                sample = subjects, ids, np.exp(log_weights), bool(inverse)
+                penalty, d, _ = cardinality_penalty(model, bounds, k, *sample)
+                parts["penalty"] += penalty
+                for name in gradients:
+                    gradients[name] += model.dtype.type(settings.penalty_weight) * d[name]
     parts["objective"] = parts["loss"] + parts["l2"] + parts["n3"] + settings.penalty_weight * parts["penalty"]
     return parts, gradients
 
@@ -1279,7 +1319,10 @@ def conditioned(log_odds, lower, upper):
 ROOMS = {
     "files": "read_json replace_file",
     "download": "dataset_table fetch_dataset locate_dataset",
-    "graphs": "Dataset describe_data find_bounds load_dataset read_bounds read_triples write_bounds",
+    "graphs": "Dataset Triples describe_data load_dataset load_triples read_triples",
+    "constraints": "Bound Constraints Types bounds_of find_bounds find_constraints read_bounds significant_maxima"
+    " write_bounds",
+    "splitting": "leaks related_relations split_triples",
     "engine.threads": "Threads count_cores",
     "engine.draws": "ObjectSampler SubjectSampler",
     "engine.trainer": "NonFinite Trainer",

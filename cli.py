@@ -30,6 +30,7 @@ from cardkge_tools.terminal import (
     AT_LEAST_1,
     FILE,
     FOLDER,
+    PathName,
     Program,
     Real,
     choice,
@@ -85,12 +86,20 @@ def fetch(name):
 @data.command()
 @click.argument("name")
 @columns_option
-def show(name, columns):
-    """Sizes of the data set NAME (or of the folder NAME), and a triple of each relation."""
+@json_option
+def show(name, columns, json_file):
+    """Sizes of the data set NAME (or of the folder NAME), a triple of each relation, and what train gives away of test:
+    facts that are in train too, turned round or under the name of another relation."""
+    from cardkge_tools.files import is_stdout, write_json
     from cardkge_tools.opening import open_data
-    from cardkge_tools.reports import show_data_set
+    from cardkge_tools.reports import data_report, show_data_set
 
-    show_data_set(open_data(name, columns))
+    dataset = open_data(name, columns)
+    report = data_report(dataset)
+    if json_file:
+        write_json(json_file, report)
+    if not is_stdout(json_file):
+        show_data_set(dataset, report)
 
 
 @main.command()
@@ -101,19 +110,110 @@ def show(name, columns):
     "subjects",
     "Over whom the lower bound is taken: heads of any train triple, heads of the relation, all entities.",
 )
-@option("--out", FILE, None, "Write a bounds file there.")
-def mine(data, columns, population, out):
-    """Bounds on the number of tails per head, mined from the train split."""
-    from cardkge import mine_bounds
-    from cardkge_tools.graphs import write_bounds
-    from cardkge_tools.opening import open_data
+@option("--confidence", Real(0, 1, min_open=True, max_open=True), None, "Report maxima that are significant with it.")
+@option(
+    "--likelihood", Real(0, 1, min_open=True, max_open=True), 0.9, "Share of subjects that a maximum must hold for."
+)
+@option("--min-support", AT_LEAST_1, 1, "Subjects with as many objects as the maximum, at least.")
+@option("--out", FILE, None, "Write a bounds file there: TSV, or SHACL where the name ends in .ttl.")
+@json_option
+@click.pass_context
+def mine(ctx, data, columns, population, confidence, likelihood, min_support, out, json_file):
+    """Bounds on the number of tails per head, mined from the train split.
 
-    dataset = open_data(data, columns)
-    bounds = mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations, population)
-    if out:
-        write_bounds(out, bounds, dataset.relations)
-    rows = [[name, f"{low:g}", f"{up:g}"] for name, (low, up) in zip(dataset.relations, bounds, strict=True)]
-    table(rows, ["relation", "lower", "upper"])
+    With --confidence (or --min-support) only maxima that the data supports: of a relation, of its inverse (written
+    ^relation), and of the subjects of a class where it has fewer. Of the subjects with M objects or more, the share
+    with just M is at least --likelihood, with --confidence (0.95 unless given; Hoeffding's bound).
+    """
+    from cardkge_tools.mining import mine_maxima, mine_plain
+
+    if confidence is None and not any(was_given(ctx, name) for name in ("min_support", "likelihood")):
+        mine_plain(data, columns, population, out, json_file)
+    elif was_given(ctx, "population"):
+        raise click.UsageError("--population is of lower bounds, and --confidence of maxima alone.")
+    else:
+        mine_maxima(data, columns, confidence or 0.95, likelihood, min_support, out, json_file)
+
+
+@main.command(name="import")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=PathName())
+@click.option("--out", required=True, type=FOLDER, help="The folder to make.")
+@click.option("--bounds", multiple=True, type=FILE, help="Bounds: TSV, or SHACL or OWL in RDF; repeatable.")
+@click.option("--prefix", metavar="NAME=IRI", multiple=True, help="A prefix to shorten IRIs by; repeatable.")
+@option("--literals", choice("drop", "keep"), "drop", "Facts whose object is a literal.")
+@option("--type-relation", str, "rdf:type", "The relation that gives classes, by its short name or IRI.")
+@option("--keep-schema", bool, False, "Keep types, subclasses and other statements of schemas among the facts too.")
+@option("--columns", str, "hrt", "Tables: an order, or head, relation, tail by header names or numbers, with commas.")
+@option("--header", bool, False, "Tables: the first line names the columns.")
+@option("--delimiter", str, None, "Tables: between fields.  [default: tab, or a comma in .csv]")
+@option("--force", bool, False, "Replace an imported graph at --out.")
+def import_(files, out, bounds, prefix, force, **options):
+    """Make a folder of triples from FILEs: N-Triples, N-Quads, Turtle, TriG, RDF/XML, JSON-LD (extra: rdf), TSV, CSV,
+    all of them .gz too, or an OpenKE folder.
+
+    \b
+    triples.tsv    the facts; `split` makes train, valid and test of them
+    types.tsv      entity, class
+    prefixes.tsv   what the short names stand for
+    bounds.tsv     of --bounds
+    """
+    from cardkge_tools.intake import run_import
+
+    run_import(files, out, bounds, prefix, force, options)
+
+
+@main.command()
+@click.argument("folder", metavar="DIR", type=FOLDER)
+@click.option("--out", required=True, type=FOLDER, help="The folder to make.")
+@option("--valid", Real(0, 1), 0.05, "Share of the triples for valid.")
+@option("--test", Real(0, 1), 0.1, "Share of the triples for test.")
+@option("--seed", click.IntRange(0, 2**32 - 1), 0, "Seed of the choice.")
+@option("--no-group", bool, False, "Let a fact and its inverse, or near-duplicate, part.")
+@columns_option
+@option("--force", bool, False, "Replace the splits at --out.")
+@json_option
+def split(folder, out, no_group, json_file, **options):
+    """Split the triples of DIR (triples.tsv, or train, valid and test merged) into train, valid and test.
+
+    Every entity and relation stays in train. A fact and its twin in an inverse, symmetric or nearly equal relation go
+    into one split, so that test is not read off train. The other files of DIR are copied.
+    """
+    from cardkge_tools.intake import run_split
+
+    run_split(folder, out, not no_group, json_file, options)
+
+
+@main.group()
+def bounds():
+    """Files of bounds."""
+
+
+@bounds.command()
+@click.argument("source", metavar="IN", type=FILE)
+@click.argument("target", metavar="OUT", type=FILE)
+@click.option("--prefix", metavar="NAME=IRI", multiple=True, help="A prefix of names; repeatable.")
+@option("--as standard", choice("shacl", "owl"), "shacl", "What Turtle is written in.")
+def convert(source, target, prefix, standard):
+    """Convert bounds between TSV and RDF (SHACL, OWL), by the endings of the names IN and OUT.
+
+    Short names are those of a prefixes.tsv beside the TSV file, if there is one.
+    """
+    from cardkge_tools.intake import run_convert
+
+    run_convert(source, target, prefix, standard)
+
+
+@main.command()
+@run_argument
+@click.option("--format", "form", required=True, type=choice("word2vec", "tsv", "npz", "tensorboard"), help="Format.")
+@click.option("--out", required=True, type=PathName(), help="File (word2vec, npz) or folder (tsv, tensorboard).")
+def export(folder, form, out):
+    """Write the embeddings of RUN for other programs; docs/FORMATS.md describes the files."""
+    from cardkge_tools.export import export as write
+    from cardkge_tools.runs import load_run
+
+    for path in write(load_run(folder), form, out):
+        click.echo(path)
 
 
 @main.command()
@@ -124,8 +224,11 @@ def mine(data, columns, population, out):
 @option("--resume", bool, False, "Go on with the run at --out, with its settings. --epochs may be raised.")
 @option("--force", bool, False, "Replace the run at --out.")
 @option("--no-calibrate", bool, False, "Leave out the calibration at the end, see `calibrate`.")
+@option(
+    "--final", FOLDER, None, "A run: train with its settings, up to its best epoch, on train, valid and test together."
+)
 @click.pass_context
-def train(ctx, out, resume, force, no_calibrate, threads, **options):
+def train(ctx, out, resume, force, no_calibrate, threads, final, **options):
     """Train a model, evaluate it on the test split, save the run; then calibrate it.
 
     Ctrl-C saves the state and says how to go on. The same seed and settings give the same
@@ -133,11 +236,18 @@ def train(ctx, out, resume, force, no_calibrate, threads, **options):
     """
     from cardkge import option_name
     from cardkge_tools.files import in_use, sole_use
-    from cardkge_tools.fitting import fit, new_folder, resume_run, show_rule
+    from cardkge_tools.fitting import fit, new_folder, resume_run, show_rule, train_final
     from cardkge_tools.opening import open_data
     from cardkge_tools.runs import new_run
 
     given = {name for name in ctx.params if was_given(ctx, name)}
+    if final is not None:
+        if resume or not given <= {"final", "out", "force", "threads", "data"}:
+            raise click.UsageError(
+                "--final takes the settings of its RUN; beside it --out, --data, --force, --threads."
+            )
+        train_final(final, out, force, threads, options["data"] if "data" in given else None)
+        return
     if resume and (force or out is None):
         raise click.UsageError("--resume needs --out RUN, and excludes --force.")
     if resume:
@@ -165,7 +275,9 @@ def train(ctx, out, resume, force, no_calibrate, threads, **options):
 @option(
     "--ties", choice("realistic", "optimistic", "pessimistic"), "realistic", "Rank among equals: mean, best, worst."
 )
-@option("--by", choice("side", "relation"), None, "Show the parts too: head and tail, or the relations.")
+@click.option("--by", multiple=True, type=choice("side", "relation"), help="Show the parts too; may be given twice.")
+@option("--candidates", choice("all", "range"), "all", "Among whom: all entities, or those on that side in train.")
+@option("--skip-unknown", bool, False, "Leave out triples with names that the run does not know.")
 @option("--no-loops", bool, False, "No (x, r, x) as an answer where train has none; always so for a run trained so.")
 @option("--sets", bool, False, "Measure the new facts that `complete` finds, against test, instead of ranks.")
 @acceptance_options
@@ -182,6 +294,8 @@ def evaluate(
     setting,
     ties,
     by,
+    candidates,
+    skip_unknown,
     no_loops,
     sets,
     min_probability,
@@ -198,7 +312,7 @@ def evaluate(
     run, that (h, r, t) is a fact, and compares them with test; facts that test lacks count as false.
     """
     if sets:
-        for name in ("split", "setting", "ties", "by", "no_loops"):
+        for name in ("split", "setting", "ties", "by", "candidates", "skip_unknown", "no_loops"):
             if was_given(ctx, name):
                 raise click.UsageError(f"--{name.replace('_', '-')} is for ranks, and --sets measures sets.")
         from cardkge_tools.facts import evaluate_command
@@ -208,16 +322,17 @@ def evaluate(
     for name in ("min_probability", "precision", "loops", "plot"):
         if was_given(ctx, name):
             raise click.UsageError(f"--{name.replace('_', '-')} needs --sets.")
-    from cardkge_tools.files import write_json
+    from cardkge_tools.files import is_stdout, write_json
     from cardkge_tools.opening import open_run
     from cardkge_tools.reports import evaluation
 
-    run, dataset = open_run(folder, data)
+    run, dataset = open_run(folder, data, skip_unknown)
     with counter("ranked") as progress:
-        show, report = evaluation(run, dataset, split, setting, ties, by, no_loops, threads, progress)
+        show, report = evaluation(run, dataset, split, setting, ties, by, no_loops, threads, progress, candidates)
     if json_file:
         write_json(json_file, report)
-    show()
+    if not is_stdout(json_file):
+        show()
 
 
 @main.command()
@@ -264,24 +379,48 @@ def complete(folder, relation, known, min_probability, precision, out, data, thr
 @main.command()
 @run_argument
 @option("--head", str, None, "Name of the head: complete (head, relation, ?).")
-@click.option("--relation", required=True, help="Name of the relation.")
+@option("--relation", str, None, "Name of the relation.")
 @option("--tail", str, None, "Name of the tail: complete (?, relation, tail).")
+@option("--queries", FILE, None, "A file of questions, `head TAB relation` or `? TAB relation TAB tail` a line.")
+@option("--out", FILE, None, "With --queries: write the answers there.  [default: to the terminal]")
 @option("--top", AT_LEAST_1, 10, "Completions to show.")
 @option("--min-probability", Real(0, 1), 0.0, "Show none that is less probable.")
 @option("--hide-known", bool, False, "Leave out the triples of the data.")
 @moved_data
-def predict(folder, head, relation, tail, top, min_probability, hide_known, data):
-    """The likeliest completions of a triple, and X_hr beside its bound.
+@json_option
+@click.pass_context
+def predict(ctx, folder, head, relation, tail, queries, out, top, min_probability, hide_known, data, json_file):
+    """The likeliest completions of a triple, and how many there are, beside the bound.
 
-    X_hr is the sum of the probabilities of (h, r, t) over all entities t: the number of tails that
-    the model expects. With --tail it is shown for each head in the table. A run without bounds is
-    shown beside those mined from its train split.
+    The probabilities of a calibrated run are those of a fact, given the data and the bounds of the run: known triples
+    have 1, and the expected count is the sum over all tails. Accepted is what has more than 0.5, as far as the bound
+    has room.
+
+    X_hr is the sum of sigma(score) of (h, r, t) over all entities t. With --tail the counts are of each head in the
+    table. A run without bounds is shown beside those mined from its train split. With --head and --tail: the score, the
+    probability and the ranks of that triple.
+
+    The answers to --queries are lines of head, relation, tail, probability, score, and the split that knows the triple.
     """
-    if (head is None) == (tail is None):
-        raise click.UsageError("Give --head or --tail, and not both.")
-    from cardkge_tools.answers import show_completions
+    from cardkge_tools.answers import answer_queries, show_completions, show_triple
 
-    show_completions(folder, head, relation, tail, top, min_probability, hide_known, data)
+    if queries:
+        for name in ("head", "relation", "tail", "json_file"):
+            if was_given(ctx, name):
+                option_of = "json" if name == "json_file" else name
+                raise click.UsageError(f"--{option_of} is for one question, and --queries has its own.")
+        answer_queries(folder, queries, top, min_probability, hide_known, data, out)
+        return
+    if relation is None:
+        raise click.UsageError("Missing option '--relation'.")
+    if head is None and tail is None:
+        raise click.UsageError("Give --head or --tail, or both for one triple.")
+    if out:
+        raise click.UsageError("--out needs --queries.")
+    if head is not None and tail is not None:
+        show_triple(folder, head, relation, tail, data, json_file)
+        return
+    show_completions(folder, head, relation, tail, top, min_probability, hide_known, data, json_file)
 
 
 @main.command()
@@ -301,7 +440,7 @@ def violations(folder, other, bounds, data, json_file, plot, threads):
     quartiles of X_hr.
     """
     from cardkge_tools.figures import import_pyplot, plot_violations, run_labels
-    from cardkge_tools.files import write_json
+    from cardkge_tools.files import is_stdout, write_json
     from cardkge_tools.opening import open_beside
     from cardkge_tools.reports import show_violations, take_violations
     from cardkge_tools.runs import violations_json
@@ -312,7 +451,8 @@ def violations(folder, other, bounds, data, json_file, plot, threads):
     found = take_violations(runs, limits, threads)
     if json_file:
         write_json(json_file, {name: violations_json(part) for name, part in found.items()})
-    show_violations(found)
+    if not is_stdout(json_file):
+        show_violations(found)
     if plot:
         plot_violations(pyplot, found, plot, run_labels({name: each for name, (each, _) in runs.items()}))
 
@@ -323,7 +463,7 @@ def violations(folder, other, bounds, data, json_file, plot, threads):
 def history(folder, plot):
     """The training curve of RUN: a table of some 20 epochs, or with --plot a figure of all.
 
-    objective, loss and penalty are means over the steps of an epoch; valid MRR and hits@10 are
+    objective, loss and penalty are means per example, a positive triple or a corruption; valid MRR and hits@10 are
     filtered. The first, the last and the best epoch on valid, which is the one kept, are always shown.
     """
     from cardkge import CardkgeError

@@ -20,12 +20,16 @@ depend on the number of threads.
 infinity keep their meaning.
 """
 
+import contextlib
+import hashlib
 import math
+import pickle
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
+from numba.core.caching import IndexDataCacheFile
 from numba.extending import intrinsic, overload
 
 DISTMULT, COMPLEX, ERMLP = 0, 1, 2  # `kind`: which scoring function
@@ -37,9 +41,54 @@ OPTIONS = {"error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
 def compiled(function):
     """`function` compiled at its first call, and kept in Numba's cache where there is a folder to write it to."""
     try:
-        return njit(cache=True, nogil=True, **OPTIONS)(function)
+        return mended(njit(cache=True, nogil=True, **OPTIONS)(function))
     except RuntimeError:  # no such folder
         return njit(nogil=True, **OPTIONS)(function)
+
+
+class CheckedFiles(IndexDataCacheFile):
+    """Numba's files of one kernel, with a checksum: what is damaged is compiled anew and written again, and a cache
+    that cannot be written is no error."""
+
+    def __init__(self, files):
+        vars(self).update(vars(files))
+
+    def save(self, key, data):
+        with contextlib.suppress(OSError):
+            super().save(key, data)
+
+    def _load_index(self):
+        try:
+            return super()._load_index()
+        except Exception:  # pickle raises all kinds of a damaged file
+            return {}
+
+    def _save_data(self, name, data):
+        data = self._dump(data)
+        with self._open_for_write(self._data_path(name)) as file:
+            file.write(hashlib.sha256(data).digest() + data)
+
+    def _load_data(self, name):
+        with open(self._data_path(name), "rb") as file:
+            content = file.read()
+        if hashlib.sha256(content[32:]).digest() != content[:32]:
+            raise OSError(f"{name} is damaged")  # as if it were not there
+        return pickle.loads(content[32:])
+
+
+def mended(dispatcher):
+    """A compiled function whose cache takes a damaged file for an absent one."""
+    cache = getattr(dispatcher, "_cache", None)
+    if isinstance(getattr(cache, "_cache_file", None), IndexDataCacheFile):
+        cache._cache_file = CheckedFiles(cache._cache_file)
+        ensure = cache._impl.locator.ensure_cache_path
+
+        def ensured():
+            with contextlib.suppress(OSError):
+                ensure()
+
+        cache._impl.locator.ensure_cache_path = ensured
+    return dispatcher
 
 
 # A function that kernels call is made part of each of them before LLVM sees it. As a function of its own it would
@@ -549,7 +598,7 @@ def take_rows(table, ids, out):
 @compiled
 def bounded_sums(scores, weights, count, lower, upper, scale, sums):
     """Eqs. 4 and 5 for one relation: sums[i] = X_i = sum_t weights[t] sigma(scores[t, i]) for the first `count` of n
-    subjects; returns the sum of their G_i = max(0, lower - X_i) + max(0, X_i - upper).
+    subjects; returns the sum of their G_i = max(0, lower[i] - X_i) + max(0, X_i - upper[i]).
 
     Replaces scores (m, n) by scale times the gradient of that sum. Column i of it is 0 where lower <= X_i <= upper (at
     a bound itself G has a kink, and 0 is taken), and where i >= count: these subjects only fill the array up."""
@@ -565,9 +614,9 @@ def bounded_sums(scores, weights, count, lower, upper, scale, sums):
     penalty = 0.0
     for i in range(count):
         x = sums[i]
-        penalty += max(0.0, lower - x) + max(0.0, x - upper) + 0.0 * x  # NaN stays NaN
-        if not lower <= x <= upper:
-            slopes[i] = scale if x > upper else -scale
+        penalty += max(0.0, lower[i] - x) + max(0.0, x - upper[i]) + 0.0 * x  # NaN stays NaN
+        if not lower[i] <= x <= upper[i]:
+            slopes[i] = scale if x > upper[i] else -scale
     one = scores.dtype.type(1)
     for t in range(scores.shape[0]):
         w = scores.dtype.type(weights[t])
@@ -918,16 +967,16 @@ def dense_coefficients(first, last, scores, parts, limits, answers, cut, totals,
 
 
 @compiled
-def penalty_rows(first, last, scores, parts, bounds, relations, scale, found):
-    """Eqs. 4 and 5 of the rows i in first..last of `scores` (n, m), of relation relations[i] (-1: not bounded): X = sum
+def penalty_rows(first, last, scores, parts, bounds, places, scale, found):
+    """Eqs. 4 and 5 of the rows i in first..last of `scores` (n, m), with bounds[places[i]] (-1: not bounded): X = sum
     of weight * sigma(score), the weight 1, from column n_needed on exp(log_weight), parts = (n_needed, log_weight).
     found = (penalties, extra, slopes): G, scale * d G / d score where the slope is not 0, and the slope of G in X."""
     one, (n_needed, log_weight), (penalties, extra, slopes) = scores.dtype.type(1), parts, found
     for i in range(first, last):
         penalties[i], slopes[i] = 0.0, 0
-        if relations[i] < 0:
+        if places[i] < 0:
             continue
-        lower, upper = bounds[relations[i]]
+        lower, upper = bounds[places[i]]
         x = 0.0
         for j in range(scores.shape[1]):
             p = sigma(scores[i, j])

@@ -13,6 +13,7 @@ import numpy as np
 import kernels
 from cardkge import N_KNOWN, CardkgeError, calibration_logits, checked_triples, fit_calibration, triple_keys
 from cardkge_tools.engine.draws import sorted_distinct
+from cardkge_tools.engine.limits import PlainBounds
 from cardkge_tools.engine.ranking import scored_blocks
 from cardkge_tools.engine.threads import Threads
 
@@ -92,6 +93,13 @@ class Answers:
     def count(self, heads, relations):
         """How many tails each pair has."""
         return np.diff(self.of(heads, relations)[0])
+
+    def heads_of(self, relations, tails):
+        """How many heads each (r, t) has, (n,)."""
+        n = self.n_entities
+        turned = np.sort((self.keys // n // n) * n + self.keys % n)
+        wanted = np.asarray(relations, np.int64) * n + tails
+        return np.searchsorted(turned, wanted, "right") - np.searchsorted(turned, wanted, "left")
 
     def without(self, other):
         """The same but for the triples of `other`."""
@@ -227,13 +235,13 @@ class Decoder:
     """The candidates of (h, r) worth looking at, with the probabilities that they are facts.
 
     known, excluded, wanted: Answers; excluded (the known ones among them) are no candidates, wanted are looked at
-    however improbable. bounds (R, 2), or None: not conditioned.
+    however improbable. bounds (R, 2) or Constraints, or None: not conditioned.
     """
 
     def __init__(self, model, calibration, bounds, known, excluded=None, wanted=None):
         self.model, self.calibration, self.floor = model, calibration, LEFT_OUT / model.n_entities
-        unbounded = np.tile([0.0, np.inf], (model.n_relations, 1))
-        self.bounds = unbounded if bounds is None else np.asarray(bounds, np.float64)
+        bounds = np.tile([0.0, np.inf], (model.n_relations, 1)) if bounds is None else bounds
+        self.bounds = bounds if hasattr(bounds, "of") else PlainBounds(bounds, model.n_relations)
         self.known, self.excluded, self.wanted = known, known if excluded is None else excluded, wanted
 
     def decode(self, heads, relations, scores):
@@ -249,7 +257,7 @@ class Decoder:
         wanted_starts, wanted = (np.zeros(n + 1, np.int64), excluded[:0])
         if self.wanted is not None:
             wanted_starts, wanted = self.wanted.of(heads, relations)
-        lower, upper = (self.bounds[relations] - count[:, None]).T
+        lower, upper = (self.bounds.of(relations, heads) - count[:, None]).T
         of_all, shift = calibration.coefficients[relations], np.log1p(-calibration.share)
         at_sum = calibration_logits(of_all, sums, sums, count) + shift  # log odds of a score as large as the log sum
         slope = of_all[np.arange(n), np.minimum(count, N_KNOWN - 1), :2].sum(1)
@@ -297,11 +305,30 @@ def acceptable(found, room, least):
     return places[rank < room[row]]
 
 
-def room_left(bounds, relations, known):
-    """How many new tails each (h, r) may get: floor(upper) less the known ones, at least 0 (N at most is meant by
-    inf)."""
-    upper = np.minimum(np.floor(bounds[relations, 1]), 2.0**62)
+def room_left(limits, known):
+    """How many new tails each (h, r) may get, limits (n, 2) their bounds: floor(upper) less the known ones, at least 0
+    (N at most is meant by inf)."""
+    upper = np.minimum(np.floor(limits[:, 1]), 2.0**62)
     return np.maximum(upper - known, 0)
+
+
+def with_room_of_tails(decoder, triples):
+    """(m,) bool: which of new facts (m, 3), best first, are kept where each (r, t) has room for so many heads more, by
+    bounds of the inverse; the known heads count."""
+    kept, bounded = np.ones(len(triples), bool), decoder.bounds.is_bounded(inverse=True)
+    rows = np.flatnonzero(bounded[triples[:, 1]])
+    if not len(rows):
+        return kept
+    _, relations, tails = triples[rows].T
+    known = decoder.known.heads_of(relations, tails)
+    room = room_left(decoder.bounds.of(relations, tails, inverse=True), known)
+    _, pair = np.unique(relations.astype(np.int64) * decoder.model.n_entities + tails, return_inverse=True)
+    order = np.argsort(pair, kind="stable")
+    ordered = pair[order]
+    rank = np.empty(len(rows), np.int64)
+    rank[order] = np.arange(len(rows)) - np.searchsorted(ordered, ordered)
+    kept[rows] = rank < room
+    return kept
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -387,9 +414,10 @@ def evaluate_sets(model, calibration, bounds, dataset, least=0.5, precision=None
                   progress=None):  # fmt: skip
     """How good the answers to all (h, ?) in scope are, against test; train and valid are known.
 
-    bounds (R, 2) or None. loops: (h, r, h) is a candidate even where train has no loop of r. Accepted are candidates
-    with p > least, or as many, best first, as have a mean p of at least `precision`; at most as many for each (h, r) as
-    its upper bound leaves room for. Returns (measures, details): a dict of numbers, and what the figures show.
+    bounds (R, 2), Constraints or None. loops: (h, r, h) is a candidate even where train has no loop of r. Accepted are
+    candidates with p > least, or as many, best first, as have a mean p of at least `precision`; at most as many for
+    each (h, r) as its upper bound leaves room for. Returns (measures, details): a dict of numbers, and what the
+    figures show.
     """
     n, r = model.n_entities, model.n_relations
     train, valid, test = (checked_triples(x, n, r) for x in (dataset.train, dataset.valid, dataset.test))
@@ -408,13 +436,12 @@ def evaluate_sets(model, calibration, bounds, dataset, least=0.5, precision=None
         keys = triple_keys(pairs[0][found["row"]], pairs[1][found["row"]], found["ids"], n, r)
         place = np.minimum(np.searchsorted(facts.keys, keys), max(len(facts.keys) - 1, 0))
         is_fact = facts.keys[place] == keys if len(facts.keys) else np.zeros(len(keys), bool)
-        tally.add(
-            first, last, found, is_fact, room_left(decoder.bounds, pairs[1], found["known"]), limit, decoder.floor
-        )
+        room = room_left(decoder.bounds.of(pairs[1], pairs[0]), found["known"])
+        tally.add(first, last, found, is_fact, room, limit, decoder.floor)
 
     decoder.run(heads, relations, threads, consume, progress)
     true_counts = known.joined(facts).count(heads, relations)
-    return _measures(tally, len(facts.keys), decoder.bounds[relations], true_counts, precision)
+    return _measures(tally, len(facts.keys), decoder.bounds.of(relations, heads), true_counts, precision)
 
 
 def _measures(tally, n_facts, bounds, true_counts, precision):
@@ -469,7 +496,8 @@ def probable(decoder, heads, relations, least, threads=None, progress=None):
     blocks = {}
 
     def consume(first, last, found):
-        places = acceptable(found, room_left(decoder.bounds, relations[first:last], found["known"]), least)
+        limits = decoder.bounds.of(relations[first:last], heads[first:last])
+        places = acceptable(found, room_left(limits, found["known"]), least)
         contradicted = np.flatnonzero(found["contradicted"])
         blocks[first] = first + found["row"][places], found["ids"][places], found["p"][places], contradicted
 
@@ -494,4 +522,5 @@ def complete(decoder, heads, relations, least=0.5, precision=None, threads=None,
                 continue
         order = order[:count]
         triples = np.column_stack((heads[pairs[order]], relations[pairs[order]], tails[order]))
-        return triples, p[order], contradicted
+        kept = with_room_of_tails(decoder, triples)
+        return triples[kept], p[order][kept], contradicted

@@ -1,8 +1,6 @@
 """New facts: calibrate, complete and evaluate sets, as commands do them; runs in, tables and files out."""
 
 import os
-import re
-import urllib.parse
 
 import click
 import numpy as np
@@ -12,9 +10,9 @@ from cardkge_tools import SPLITS
 from cardkge_tools.counts import Answers, Decoder, calibrate, complete, evaluate_sets, loops_to_leave_out, scope_pairs
 from cardkge_tools.engine.ranking import check_finite
 from cardkge_tools.figures import import_pyplot, plot_facts
-from cardkge_tools.files import replace_file, write_json
-from cardkge_tools.graphs import find
-from cardkge_tools.opening import open_run
+from cardkge_tools.files import is_stdout, replace_file, write_json
+from cardkge_tools.opening import found, open_run
+from cardkge_tools.rdf import read_prefixes
 from cardkge_tools.runs import save_calibration
 from cardkge_tools.terminal import counter, say, table, warn
 
@@ -60,7 +58,7 @@ def show_calibration(run, dataset):
 
 def run_bounds(run):
     """The bounds that condition the answers of a run, None where it has none."""
-    return run.bounds if is_bounded(run.bounds).any() else None
+    return run.limits if run.constraints is not None or is_bounded(run.bounds).any() else None
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -86,7 +84,8 @@ def evaluate_command(folder, data, least, precision, loops, threads, json_file, 
     measures, details = evaluate_facts(run, dataset, folder, least, precision, loops, threads)
     if json_file:
         write_json(json_file, measures)
-    show_facts(measures, run_bounds(run) is not None)
+    if not is_stdout(json_file):
+        show_facts(measures, run_bounds(run) is not None)
     if plot:
         plot_facts(pyplot, measures, details, plot)
 
@@ -142,7 +141,7 @@ def fact_decoder(run, dataset, folder, heads, relations, known):
 def complete_run(run, dataset, folder, relation, known, least, precision, out, threads):
     """Write the new facts of all (h, r) in scope, best first."""
     write = writer_of(out, dataset, run.settings.data)
-    chosen = None if relation is None else [find(run.relations, relation, "relation")]
+    chosen = None if relation is None else [found(run.relations, relation, "relation")]
     heads, relations = scope_pairs(dataset.train, len(run.entities), len(run.relations), chosen)
     decoder = fact_decoder(run, dataset, folder, heads, relations, known)
     with counter("completed: (h, r)") as progress:
@@ -175,29 +174,6 @@ def writer_of(out, dataset, data):
 
     def n_triples(facts):
         for names, _ in facts:
-            yield " ".join(term(name, prefixes) for name in names) + " .\n"
+            yield " ".join(map(prefixes.term, names)) + " .\n"
 
     return n_triples
-
-
-def read_prefixes(path):
-    """prefix -> IRI, of a file of lines `prefix<TAB>IRI`; none where there is no such file."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            rows = [line.rstrip("\n").split("\t") for line in file if line.strip()]
-    except FileNotFoundError:
-        return {}
-    return {row[0].rstrip(":"): row[1].strip("<>") for row in rows if len(row) == 2}
-
-
-def term(name, prefixes):
-    """A name as a term of N-Triples: a literal or a blank node as it stands, an IRI, a prefix and the rest; any other
-    name as an IRI in the namespace urn:cardkge:, with escapes."""
-    if name.startswith(('"', "_:")):
-        return name
-    prefix, colon, rest = name.partition(":")
-    if colon and prefix in prefixes:
-        name = prefixes[prefix] + rest
-    elif not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s<>\"{}|\\^`]+$", name):
-        return f"<urn:cardkge:{urllib.parse.quote(name, safe='')}>"
-    return "<" + re.sub(r"[\x00-\x20<>\"{}|\\^`]", lambda found: f"\\u{ord(found[0]):04X}", name) + ">"

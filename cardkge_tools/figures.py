@@ -64,6 +64,9 @@ def drawing(pyplot, path, lines, columns, size):
 
 def shortened(name, width, line=100):
     """A name in lines of text for matplotlib, where dollars begin a formula; without its middle if it is too long."""
+    name = name.encode("utf-8", "surrogateescape").decode(
+        "utf-8", "replace"
+    )  # a path may hold bytes of other encodings
     text = name if len(name) <= width else f"{name[: width // 2]}…{name[1 + width // 2 - width :]}"
     wrapper = textwrap.TextWrapper(line)
     wrapper.wordsep_re = re.compile(r"(\s+|[_/.,][^\s_/.,]*)")  # a line may end before an underscore, say
@@ -141,7 +144,9 @@ def draw_violins(axis, relation, parts):
     for bound in bounds:
         dashed = axis.axhline(bound, color="black", linestyle="--", linewidth=1.5)
     bound = f"({lower:g}, {upper:g})".replace("inf", "∞")
-    axis.set_title(shortened(relation, 42, 21) + (" " if len(relation) < 15 else "\n") + bound)
+    axis.set_title(
+        shortened(relation, 42, 21) + (" " if len(relation) < 15 else "\n") + f"{bound}, {parts[0]['subjects']:,} heads"
+    )
     axis.set_xticks(range(1, len(parts) + 1), [f"({i})" for i in range(1, len(parts) + 1)])
     axis.set_xlim(0.4, len(parts) + 0.6)
     axis.grid(False, axis="x")

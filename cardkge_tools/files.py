@@ -46,7 +46,8 @@ def replace_file(path, write):
             raise
     except OSError as error:
         reason = error.strerror or error
-        raise CardkgeError(f"cannot write {path}: {reason}; an older file is unchanged") from error
+        older = "; the older file is unchanged" if os.path.isfile(path) else ""
+        raise CardkgeError(f"cannot write {path}: {reason}{older}") from error
 
 
 BLOCK = 1 << 18  # bytes read at a time: the strings of one block are in memory, never the file's
@@ -101,9 +102,17 @@ def json_bytes(value):
 
 
 def write_json(path, value):
-    """Write a report as JSON, whole or not at all."""
+    """Write JSON to a file, or to stdout for "-"."""
     text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    if path == "-":
+        sys.stdout.write(text.encode(errors="backslashreplace").decode())
+        return
     replace_file(path, lambda file: file.write(text.encode(errors="backslashreplace")))
+
+
+def is_stdout(path):
+    """Whether JSON written there leaves no room for a table on stdout."""
+    return path is not None and (path == "-" or os.fspath(path) == "/dev/stdout")
 
 
 def csv_text(columns, rows):

@@ -5,19 +5,22 @@ import shlex
 import signal
 import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import click
+import numpy as np
 
-from cardkge import CardkgeError, option_name, without_loops
+from cardkge import CardkgeError, option_name, triple_keys, without_loops
 from cardkge_tools.engine.ranking import evaluate
 from cardkge_tools.engine.trainer import NonFinite
 from cardkge_tools.engine.training import train
 from cardkge_tools.facts import calibrate_run
 from cardkge_tools.files import in_use, made_folder, sole_use
-from cardkge_tools.graphs import describe_data
-from cardkge_tools.opening import run_data
-from cardkge_tools.reports import show_metrics
-from cardkge_tools.runs import STAGE, is_run, load_run, save_metrics, save_run
+from cardkge_tools.graphs import describe_data, later_occurrences, same_facts
+from cardkge_tools.opening import open_run, run_data
+from cardkge_tools.reports import at_chance, examples_per_step, show_metrics
+from cardkge_tools.runs import STAGE, align_dataset, is_run, load_run, new_run, remove_stages, save_metrics, save_run
 from cardkge_tools.terminal import Progress, counter, held_signals, say, warn
 
 CHECKPOINT_SECONDS = 60.0  # between two saved states while training ...
@@ -43,8 +46,12 @@ def resume_run(folder, given, threads, calibrated=True):
     """Goes on with a saved run, with what a resumed run may change."""
     run = load_run(folder)
     update_settings(run, given)
-    dataset = run_data(run)
-    if describe_data(dataset) != run.data:
+    dataset, data = run_data(run), run.data
+    found = describe_data(dataset)
+    if same_facts(found, data) and found["sha256"] != data["sha256"]:
+        warn(f"{dataset.folder}: the lines are in another order now; the steps to come draw other batches")
+        dataset = align_dataset(dataset, run)
+    elif not same_facts(found, data):
         raise CardkgeError(
             f"{dataset.folder}: the data has changed since {folder} was trained on it; "
             "give the old data with --data, or train anew"
@@ -54,11 +61,35 @@ def resume_run(folder, given, threads, calibrated=True):
     fit(run, dataset, folder, threads, calibrated)
 
 
+def whole(dataset):
+    """The data set with every known fact in train, for a final run; valid and test stay beside it."""
+    keys = triple_keys(*np.asarray(dataset.known).T, dataset.n_entities, dataset.n_relations)
+    return replace(dataset, train=np.delete(dataset.known, later_occurrences(keys), axis=0))
+
+
+def train_final(source, out, force, threads, data):
+    """`train --final`: the settings of a run up to its best epoch, on all the facts that its data has."""
+    run, dataset = open_run(source, data)
+    if run.settings.final:
+        raise CardkgeError(f"{source} is a final run already; give the run that it was made of")
+    epochs = run.best["epoch"] if run.best else run.epoch
+    settings = replace(run.settings, epochs=epochs, validate_every=0, patience=0, final=True)
+    if data:
+        settings.data = data
+    with new_folder(out, force) as folder:
+        if Path(folder).resolve() == Path(source).resolve():
+            raise CardkgeError(f"{source}: the final run needs a folder of its own")
+        say(f"{len(dataset.known):,} triples of train, valid and test, {epochs} epochs", err=True)
+        final = new_run(settings, dataset, run.limits)
+        final.calibration = run.calibration  # of the run that could be calibrated
+        fit(final, dataset, folder, threads)
+
+
 def update_settings(run, given):
     """Take over what a resumed run may change; a usage error for what it may not."""
     for name, value in given.items():
         saved = getattr(run.settings, name)
-        if name == "data" or (name == "epochs" and value >= saved):
+        if name in ("data", "patience") or (name == "epochs" and value >= saved):
             setattr(run.settings, name, value)
         elif value != saved:
             option = "--" + option_name(name)
@@ -76,14 +107,23 @@ def show_rule(settings, given):
 
 
 def fit(run, dataset, folder, threads, calibrated=True):
-    """Train and save the run, evaluate it on the test split, show and save the metrics; then calibrate it, if asked."""
-    progress = Progress(run, len(dataset.train))
+    """Train and save the run, evaluate it on the test split, show and save the metrics; then calibrate it, if asked. A
+    final run is trained on all splits, and so neither evaluated nor calibrated."""
+    dataset = whole(dataset) if run.settings.final else dataset
+    again = f"python cli.py train --resume --out {shlex.quote(str(folder))}"
+    for note in run.notes:
+        warn(note)
+    progress = Progress(run, len(dataset.train), examples_per_step(run.settings, len(dataset.train)))
+    remove_stages(folder, age=0)
     due = 0.0  # when to save the next time
 
     def save():
         nonlocal due
         start = time.monotonic()
-        save_run(run, folder)
+        try:
+            save_run(run, folder)
+        except CardkgeError as error:
+            raise CardkgeError(f"{error}; what was saved before stays, and {again} goes on from there") from error
         end = time.monotonic()
         due = end + max(CHECKPOINT_SECONDS, (end - start) / CHECKPOINT_SHARE)
 
@@ -113,15 +153,19 @@ def fit(run, dataset, folder, threads, calibrated=True):
             raise CardkgeError(f"{error} ({folder} keeps the last good state; --force replaces it)") from error
         finally:
             progress.close()
-    again = f"python cli.py train --resume --out {shlex.quote(str(folder))}"
     if caught:
         click.echo(f"stopped at epoch {run.epoch}; resume with: {again}", err=True)
         sys.exit(128 + caught[0])
     if outcome == "patience":
-        say(f"validation is no longer better: stopped at epoch {run.epoch}")
+        say(f"validation is no longer better: stopped at epoch {run.epoch}; a larger --patience goes on: {again}")
+    if message := at_chance(run):
+        warn(message)
     if run.best:
         found = f"hits@10 {100 * run.best['hits@10']:.2f} %, MRR {100 * run.best['mrr']:.2f} %"
         say(f"best on valid: {found} at epoch {run.best['epoch']}, which is kept")
+    if run.settings.final:
+        click.echo(f"saved in {folder}; trained on every fact, so there is none left to evaluate it on")
+        return
     take_metrics(run, dataset, folder, threads, again)
     if calibrated:
         calibrate_or_say(run, dataset, folder, threads)
@@ -131,7 +175,7 @@ def fit(run, dataset, folder, threads, calibrated=True):
 def take_metrics(run, dataset, folder, threads, again):
     """Evaluate the run on the test split, save and show the metrics; `again` is the command that goes on."""
     loopless = without_loops(dataset.train, dataset.n_relations) if run.settings.no_loops else None
-    say(f"evaluating {len(dataset.test):,} test triples{' (loops are no answers)' * run.settings.no_loops}")
+    say(f"evaluating {len(dataset.test):,} test triples{' (loops are no answers)' * run.settings.no_loops}", err=True)
     try:
         with counter("ranked") as progress:
             run.metrics = evaluate(

@@ -1,19 +1,47 @@
-"""Graphs: triple files, data sets, vocabularies, bounds files."""
+"""Graphs: triple files, data sets, vocabularies."""
 
-import difflib
 import hashlib
 import itertools
 import os
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from cardkge import CardkgeError, mine_bounds, triple_keys
+from cardkge import CardkgeError, triple_keys
 from cardkge_tools import SPLITS
 from cardkge_tools.download import fetch_dataset, locate_dataset, read_table, where_to_put
-from cardkge_tools.files import read_blocks, replace_file
+from cardkge_tools.files import read_blocks
+from cardkge_tools.spelling import is_header, look_alike_warnings
+
+
+class Triples(np.ndarray):
+    """Triples (n, 3) that remember whose ids they hold: `vocabulary`, a checksum of the names, goes with every part."""
+
+    def __array_finalize__(self, source):
+        self.vocabulary = getattr(source, "vocabulary", None)
+
+    def view_of(self, array):
+        """Another array as Triples of the same names."""
+        found = array.view(Triples)
+        found.vocabulary = self.vocabulary
+        return found
+
+
+def name_triples(triples, entities, relations):
+    """The same array as Triples of these names."""
+    found = triples.view(Triples)
+    found.vocabulary = vocabulary_digest(entities, relations)
+    return found
+
+
+def vocabulary_digest(entities, relations):
+    """A checksum of names in their order."""
+    digest = hashlib.sha256(join_names(entities).tobytes() + b"\n\n")
+    digest.update(join_names(relations).tobytes())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,24 +79,38 @@ class Dataset:
         splits = self.train, self.valid, self.test
         whole = self.train.base  # of a loaded data set the three are parts of one array
         if whole is not None and all(part.base is whole for part in splits) and len(whole) == sum(map(len, splits)):
-            return whole
+            return self.train.view_of(whole) if isinstance(self.train, Triples) else whole
         return np.concatenate(splits)
 
 
-def _without_blank_lines(path, number, text):
-    """The same text without blank lines; CardkgeError at a line that is not three names."""
+def _checked_lines(path, number, text, skipped):
+    """The same text without blank lines, which skipped["blank lines"] counts; CardkgeError at a line that is not three
+    names."""
     lines = text[:-1].split("\n")
+    kept = []
     for at, line in enumerate(lines, number):
+        if not line.strip(" \t\r"):
+            skipped["blank lines"] += 1
+            continue
         fields = line.split("\t")
-        if line.strip(" ") and (len(fields) != 3 or "" in fields):
+        if "\r" in line:
+            raise CardkgeError(f"{path}:{at}: a carriage return inside the line {_quoted(line)}; remove it")
+        if len(fields) != 3 or "" in fields:
             found = "an empty name" if len(fields) == 3 else len(fields)
-            line = repr(line if len(line) <= 80 else line[:77] + "...")
-            raise CardkgeError(f"{path}:{at}: expected 3 names with tabs between, found {found}: {line}")
-    return "".join(line + "\n" for line in lines if line.strip(" "))
+            hint = ""
+            if re.fullmatch(r"(<.*|_:.*) \.", line.rstrip()):
+                hint = f"; this looks like N-Triples: {IMPORT}"
+            raise CardkgeError(f"{path}:{at}: expected 3 names with tabs between, found {found}: {_quoted(line)}{hint}")
+        kept.append(line)
+    return "".join(line + "\n" for line in kept)
 
 
-def _read_triple_blocks(path, columns):
-    """Yield (heads, relations, tails), lists of names, a block of lines at a time.
+def _quoted(line):
+    return repr(line if len(line) <= 80 else line[:77] + "...")
+
+
+def _read_triple_blocks(path, columns, skipped):
+    """Yield (heads, relations, tails), lists of names, a block of lines at a time; counts in `skipped`.
 
     No bytecode runs per triple: a block is checked by comparing the separators of all its lines
     with tab, tab, LF; only a block with a blank or a faulty line is looked at line by line.
@@ -83,12 +125,26 @@ def _read_triple_blocks(path, columns):
             at.size % 3 == 0
             and (codes[at].reshape(-1, 3) == list(b"\t\t\n")).all()
             and (np.diff(at, prepend=-1) > 1).all()  # no empty name
+            and "\r" not in text
         )
         if not regular:
-            text = _without_blank_lines(path, number, text)
+            text = _checked_lines(path, number, text, skipped)
         if text:
             names = text[:-1].replace("\n", "\t").split("\t")
+            if number == 1:
+                _check_first_lines(path, names, skipped)
             yield [names[column::3] for column in order]
+
+
+IMPORT = "`cardkge import FILE --out DIR` reads it (name it .nt)"
+
+
+def _check_first_lines(path, names, skipped):
+    """What the first block shows: N-Triples with tabs are refused, a header is noted in skipped["headers"]."""
+    if all(name.endswith(" .") for name in names[2::3]):
+        raise CardkgeError(f"{path}:1: the last field of every line ends in ' .', as in N-Triples: {IMPORT}")
+    if len(names) > 3 and is_header(names[:3]):
+        skipped["headers"] += 1
 
 
 def read_triples(path, columns="hrt"):
@@ -101,16 +157,18 @@ def read_triples(path, columns="hrt"):
     not UTF-8, a line with other than three fields, an empty name; and for an unreadable file.
     """
     triples = [], [], []
-    for block in _read_triple_blocks(path, columns):
+    for block in _read_triple_blocks(path, columns, Counter()):
         for names, more in zip(triples, block, strict=True):
             names.extend(more)
     return triples
 
 
-def _read_split(path, columns, entities, relations):
-    """(n, 3) int32 ids; the vocabularies (name -> id, giving the next id to a new name) grow."""
+def _read_split(path, columns, entities, relations, skipped=None):
+    """(n, 3) int32 ids; the vocabularies (name -> id, giving the next id to a new name) grow. skipped, a Counter, takes
+    the numbers of "blank lines" and "headers"."""
+    skipped = Counter() if skipped is None else skipped
     ids = bytearray()  # grows where it is; arrays of the blocks would leave holes between the names
-    for heads, names, tails in _read_triple_blocks(path, columns):
+    for heads, names, tails in _read_triple_blocks(path, columns, skipped):
         ends = [None] * (2 * len(heads))
         ends[0::2], ends[1::2] = heads, tails
         block = np.empty((len(heads), 3), np.int32)
@@ -128,8 +186,59 @@ def _split_file(folder, split):
     found = [name for name in names if os.path.isfile(folder / name)]
     if len(found) != 1:
         what = f"found {' and '.join(found)}, keep one" if found else f"no {' or '.join(names)}"
-        raise CardkgeError(f"{folder}: {what}; a data set is a folder with train, valid and test")
+        raise CardkgeError(f"{folder}: {what}; a data set is a folder with train, valid and test{_remedy(folder)}")
     return folder / found[0]
+
+
+def _remedy(folder):
+    """What to do with a folder that is no data set yet."""
+    if os.path.isfile(folder / "train2id.txt"):
+        return f"; train2id.txt is OpenKE's format: `cardkge import {folder} --out DIR` reads it"
+    names = sorted(os.listdir(folder))
+    if any(name in names for name in TRIPLE_FILES):
+        return f"; `cardkge split {folder} --out DIR` makes them"
+    tables = [name for name in names if name.removesuffix(".gz").endswith((".txt", ".tsv"))]
+    if len(tables) == 1:
+        return f"; `cardkge import {folder / tables[0]} --out DIR`, then `cardkge split`, make them"
+    return ""
+
+
+TRIPLE_FILES = ("triples.tsv", "triples.txt", "triples.tsv.gz", "triples.txt.gz")
+
+
+def load_triples(folder, columns="hrt"):
+    """(triples, entities, relations, warnings) of a folder with `triples.tsv`, or else with splits, which are merged.
+
+    triples: (n, 3) int32, each once. Entities and relations have ids in order of first appearance. Raises CardkgeError
+    where there is neither, and for a file that is no triple file.
+    """
+    folder = Path(folder)
+    paths = [folder / name for name in TRIPLE_FILES if (folder / name).is_file()][:1]
+    if not paths:
+        names = [split + kind + zipped for split in SPLITS for kind in (".txt", ".tsv") for zipped in ("", ".gz")]
+        paths = [folder / name for name in names if (folder / name).is_file()]
+    if not paths:
+        what = f"no {TRIPLE_FILES[0]} and no train" if folder.is_dir() else "no such folder"
+        raise CardkgeError(f"{folder}: {what}; `import` makes a folder from files in other formats")
+    entities, relations = (defaultdict(itertools.count().__next__) for _ in range(2))
+    triples = np.concatenate([_read_split(path, columns, entities, relations) for path in paths])
+    repeated = later_occurrences(triple_keys(*triples.T, len(entities), len(relations)))
+    warnings = [f"duplicates dropped: {repeated.size} of {len(triples)} triples"] if repeated.size else []
+    return np.delete(triples, repeated, axis=0), list(entities), list(relations), warnings
+
+
+def later_occurrences(keys):
+    """Positions of the keys that stand before in the array too."""
+    ordered = np.sort(keys)
+    twice = ordered[1:][ordered[1:] == ordered[:-1]]
+    if not twice.size:
+        return np.empty(0, np.int64)
+    twice = twice[np.diff(twice, prepend=twice[0] - 1) > 0]
+    at = np.minimum(np.searchsorted(twice, keys), len(twice) - 1)
+    candidates = np.flatnonzero(twice[at] == keys)
+    order = np.argsort(keys[candidates], kind="stable")
+    ordered = keys[candidates][order]
+    return candidates[order[1:][ordered[1:] == ordered[:-1]]]
 
 
 def load_dataset(data="families", columns="hrt", download=True):
@@ -155,8 +264,10 @@ def load_dataset(data="families", columns="hrt", download=True):
     paths = [_split_file(folder, split) for split in SPLITS]
     entities = defaultdict(itertools.count().__next__)  # a new name gets the next id
     relations = defaultdict(itertools.count().__next__)
-    ids = [_read_split(path, columns, entities, relations) for path in paths]
+    skipped = {split: Counter() for split in SPLITS}
+    ids = [_read_split(path, columns, entities, relations, skipped[path_of]) for path_of, path in zip(SPLITS, paths)]
     splits, warnings = _clean_splits(ids, len(entities), len(relations))
+    warnings += _warnings_of_lines(skipped) + look_alike_warnings(entities, relations)
     if len(relations) > len(entities):
         warnings.append(
             f"more relations ({len(relations)}) than entities ({len(entities)}): the columns, read"
@@ -170,14 +281,31 @@ def load_dataset(data="families", columns="hrt", download=True):
             )
             break
     limits = np.cumsum([len(split) for split in splits])
-    splits = np.split(np.concatenate(splits), limits[:-1])  # see Dataset.known
+    whole = name_triples(np.concatenate(splits), entities, relations)
+    splits = [whole[i:j] for i, j in zip([0, *limits], limits)]  # see Dataset.known
     return Dataset(data, folder, list(entities), list(relations), *splits, tuple(warnings))
+
+
+def _warnings_of_lines(skipped):
+    """Sentences about blank lines and first lines that look like a header, of counts by split."""
+    found = []
+    if any(counts["blank lines"] for counts in skipped.values()):
+        counts = ", ".join(
+            f"{counts['blank lines']} of {name}" for name, counts in skipped.items() if counts["blank lines"]
+        )
+        found.append(f"blank lines skipped: {counts}")
+    if headers := [name for name, counts in skipped.items() if counts["headers"]]:
+        found.append(
+            f"the first line of {', '.join(headers)} looks like a header, and is taken for a triple; remove it if it is"
+            " one (`cardkge import --header` does)"
+        )
+    return found
 
 
 def _clean_splits(splits, n_entities, n_relations):
     """Returns the splits without duplicates, and what there is to warn of, counted."""
     notes = defaultdict(list)
-    train_keys, clean = None, []
+    train_keys, valid_keys, clean = None, None, []
     for split, triples in zip(SPLITS, splits, strict=True):
         keys = triple_keys(*triples.T, n_entities, n_relations)
         order = np.argsort(keys, kind="stable")  # of equal triples the first comes first
@@ -191,6 +319,13 @@ def _clean_splits(splits, n_entities, n_relations):
         if split == "train":
             train_keys = ordered
             continue
+        if split == "valid":
+            valid_keys = ordered
+        else:
+            place = np.searchsorted(valid_keys, keys)
+            shared = np.count_nonzero(np.append(valid_keys, -1)[place] == keys)
+            if shared:
+                notes["in both valid, which chooses the epoch, and test"].append(f"{shared} {of_all}")
         first, last = (np.searchsorted(train_keys, keys, side) for side in ("left", "right"))
         if shared := np.count_nonzero(first < last):
             notes["kept though in train too"].append(f"{shared} {of_all}")
@@ -221,18 +356,29 @@ def describe_data(dataset):
         digest.update(b"\n\n")
     sizes = {"entities": dataset.n_entities, "relations": dataset.n_relations}
     sizes.update((name, len(triples)) for name, triples in splits.items())
-    return {"sha256": digest.hexdigest(), **sizes}
+    return {"sha256": digest.hexdigest(), "facts": facts_digest(dataset), **sizes}
 
 
-def find(names, name, kind):
-    """The id of a name, or an error with names near to it."""
-    # where the locale is not UTF-8, Python has read the argument's bytes in another way
-    name = os.fsencode(name).decode("utf-8", "replace")
-    if name in names:
-        return names.index(name)
-    near = difflib.get_close_matches(name, names, 3)
-    hint = f"did you mean {', '.join(near)}?" if near else "`data show NAME` lists the relations, with examples"
-    raise CardkgeError(f"{kind} {name!r} is unknown to the run; {hint}")
+def facts_digest(dataset):
+    """The SHA-256 of the named triples of each split as sets: equal for files whose lines are in another order."""
+    digest, orders = hashlib.sha256(), []
+    for names in (dataset.entities, dataset.relations):
+        order = sorted(range(len(names)), key=names.__getitem__)
+        digest.update(join_names([names[i] for i in order]).tobytes() + b"\n\n")
+        orders.append(np.argsort(order))
+    for name in SPLITS:
+        h, r, t = np.asarray(getattr(dataset, name)).T
+        keys = triple_keys(orders[0][h], orders[1][r], orders[0][t], dataset.n_entities, dataset.n_relations)
+        digest.update(np.sort(keys).astype("<i8"))
+        digest.update(b"\n\n")
+    return digest.hexdigest()
+
+
+def same_facts(one, other):
+    """Whether two `describe_data` are of the same facts in each split, in whatever order."""
+    if "facts" in one and "facts" in other:
+        return one["facts"] == other["facts"]
+    return one["sha256"] == other["sha256"]
 
 
 def known_answers(dataset, column, entity, relation):
@@ -243,65 +389,3 @@ def known_answers(dataset, column, entity, relation):
         rows = triples[(triples[:, column] == entity) & (triples[:, 1] == relation)]
         known.update((int(e), split) for e in rows[:, 2 - column])
     return known
-
-
-def read_bounds(path, relations):
-    """Read a bounds file: `relation<TAB>lower<TAB>upper` a line, `inf` for no upper bound.
-
-    relations: the R names of the graph. Returns (R, 2) float64, columns lower and upper, finite
-    0 <= lower <= upper; (0, inf) for a relation that the file leaves out. Blank lines are fine.
-    Raises CardkgeError, naming file and line, for anything else: an unknown relation, one given
-    twice, other than three fields, not a number, NaN, negative, lower above upper or infinite.
-    """
-    ids = {name: r for r, name in enumerate(relations)}
-    bounds = np.full((len(relations), 2), np.nan)  # NaN: not given yet
-    for number, text in read_blocks(path):
-        for at, line in enumerate(text[:-1].split("\n"), number):
-            if line.strip(" "):
-                fault = _enter_bounds(line.split("\t"), ids, bounds)
-                if fault:
-                    raise CardkgeError(f"{path}:{at}: {fault}")
-    return np.where(np.isnan(bounds), [0.0, np.inf], bounds)
-
-
-def _enter_bounds(fields, ids, bounds):
-    """Enter the fields of a line; returns what is wrong with them, or None."""
-    if len(fields) != 3:
-        return f"expected relation, lower, upper with tabs between, found {len(fields)} fields"
-    name, *numbers = fields
-    if name not in ids:
-        return f"unknown relation {name!r}; expected one of the data set's {len(ids)}"
-    if not np.isnan(bounds[ids[name], 0]):
-        return f"relation {name!r} for the second time; keep one of the lines"
-    found = " and ".join(map(repr, numbers))
-    try:
-        lower, upper = map(float, numbers)
-    except ValueError:
-        return f"expected two numbers, found {found}"
-    if not 0 <= lower <= upper or lower == np.inf:  # NaN fails every comparison
-        return f"expected 0 <= lower <= upper, lower finite, found {found}"
-    bounds[ids[name]] = lower, upper
-    return None
-
-
-def write_bounds(path, bounds, relations):
-    """Write (R, 2) bounds of the R named relations as read_bounds reads them, every relation."""
-    rows = np.asarray(bounds, np.float64).tolist()
-    text = "".join(
-        "\t".join([name, *(repr(number).removesuffix(".0") for number in row)]) + "\n"
-        for name, row in zip(relations, rows, strict=True)
-    )
-    # A name that begins with U+FEFF would be taken for a byte order mark: write one before it.
-    encoding = "utf-8-sig" if text.startswith("\ufeff") else "utf-8"
-    replace_file(path, lambda file: file.write(text.encode(encoding)))
-
-
-def find_bounds(bounds, dataset):
-    """Bounds (R, 2) as a setting names them: "none", "mined" (from train), or the path of a file."""
-    if bounds == "none":
-        return np.tile([0.0, np.inf], (dataset.n_relations, 1))
-    if bounds == "mined":
-        return mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations)
-    if not os.path.exists(bounds):
-        raise CardkgeError(f"bounds {os.fspath(bounds)!r}: neither mined, nor none, nor a file")
-    return read_bounds(bounds, dataset.relations)

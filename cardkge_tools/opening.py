@@ -3,9 +3,19 @@
 import click
 
 from cardkge import CardkgeError, is_bounded
-from cardkge_tools.graphs import describe_data, find_bounds, load_dataset
+from cardkge_tools.constraints import Bound, Constraints, find_constraints
+from cardkge_tools.graphs import describe_data, load_dataset, same_facts
 from cardkge_tools.runs import align_dataset, load_run
+from cardkge_tools.spelling import find_name
 from cardkge_tools.terminal import warn
+
+
+def found(names, name, kind):
+    """The id of a name that the user gave; a warning where it is spelt otherwise there."""
+    position, note = find_name(names, name, kind)
+    if note:
+        warn(note)
+    return position
 
 
 def open_data(name, columns, **options):
@@ -26,43 +36,53 @@ def run_data(run, data=None, **where):
         raise CardkgeError(f"{error} (--data says where the run's data is now)") from error
 
 
-def open_run(folder, data=None):
+def open_run(folder, data=None, skip_unknown=False):
     """A saved run and its data set, with the ids of the run."""
     run = load_run(folder)
-    return run, aligned_data(run, folder, data)
+    return run, aligned_data(run, folder, data, skip_unknown)
 
 
-def aligned_data(run, folder, data, **where):
+def aligned_data(run, folder, data, skip_unknown=False, **where):
     """`run_data` with the ids of the run; a warning where the triples are others than the run's, or it has learnt
     nothing yet."""
     if run.epoch == 0:
         warn(f"{folder} has completed no epoch: its parameters are still random")
     dataset = run_data(run, data, **where)
-    if describe_data(dataset) == run.data:
+    if not same_facts(describe_data(dataset), run.data):
+        warn(f"{dataset.folder}: these are not the triples that {folder} was trained on")
+    elif (dataset.entities, dataset.relations) == (run.entities, run.relations):
         return dataset
-    warn(f"{dataset.folder}: these are not the triples that {folder} was trained on")
-    return align_dataset(dataset, run)
+    said = len(dataset.warnings)
+    aligned = align_dataset(dataset, run, skip_unknown)
+    for message in aligned.warnings[said:]:
+        warn(message)
+    return aligned
 
 
 def choose_bounds(bounds, runs, dataset):
-    """Bounds by relation name: those asked for, else the first run's that has any, else mined."""
+    """Constraints: those asked for, else the first run's that has any, else mined."""
     if bounds is None:
         for run in runs:
+            if run.constraints is not None:
+                return run.constraints
             if is_bounded(run.bounds).any():
-                return dict(zip(run.relations, run.bounds.tolist(), strict=True))
-    array = find_bounds(bounds or "mined", dataset)
-    return dict(zip(dataset.relations, array.tolist(), strict=True))
+                rows = zip(run.relations, run.bounds.tolist(), strict=True)
+                return Constraints([Bound(name, *row, where="the run") for name, row in rows], run.relations, run.types)
+    found, notes = find_constraints(bounds or "mined", dataset)
+    for note in notes:
+        warn(note)
+    return found
 
 
 def open_beside(folder, other, data, bounds):
-    """A run, and another beside it: (folder -> run and its data set with the run's ids, bounds by relation name)."""
+    """A run, and another beside it: (folder -> run and its data set with the run's ids, Constraints)."""
     run, dataset = open_run(folder, data)
     runs = {str(folder): (run, dataset)}
     if other:
         second = load_run(other)
         if str(other) == str(folder):
             raise click.UsageError("RUN and OTHER are the same folder.")
-        if second.data != run.data:
+        if not same_facts(second.data, run.data):
             warn(f"{other} was trained on other data than {folder}")
         runs[str(other)] = (second, align_dataset(dataset, second))
     return runs, choose_bounds(bounds, [run for run, _ in runs.values()], dataset)

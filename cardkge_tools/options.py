@@ -45,7 +45,7 @@ run_argument = options(
     ),
 )
 moved_data = option("--data", str, None, "Where the data of the run is now, if it has moved.")
-json_option = option("--json json_file", FILE, None, "Also write the figures there.")
+json_option = option("--json json_file", FILE, None, "Also write the figures there; - for stdout, without the table.")
 threads_option = option(
     "--threads", AT_LEAST_1, None, "Threads; they change the time, not the result.  [default: all cores]"
 )
@@ -171,7 +171,8 @@ def checked_settings(context):
 
     if was_given(context, "batches") and was_given(context, "batch_size"):
         raise click.UsageError("--batches and --batch-size exclude each other.")
-    settings = Settings(**{name: context.params[name] for name in Settings.__dataclass_fields__})
+    names = [name for name in Settings.__dataclass_fields__ if name != "final"]  # which names a run on the command line
+    settings = Settings(**{name: context.params[name] for name in names})
     try:
         settings.check()
     except CardkgeError as error:
@@ -196,7 +197,12 @@ def idle_options(settings, given):
         (("inclusion",), "without --sampling bernoulli", settings.sampling == "bernoulli" or not sampled),
         (("objects",), "with --sampling exact", settings.sampling != "exact" or not sampled),
     ]
-    return [
+    alone = []
+    if settings.negatives == 1 and settings.loss in ("logistic", "hinge"):
+        alone = [
+            "--negatives 1 corrupts tails alone: heads are never told apart, and (?, r, t) is ranked badly; 2 do both"
+        ]
+    return alone + [
         f"--{name} makes no difference {where}"
         for names, where, met in needs
         for name in names

@@ -7,10 +7,12 @@ import numpy as np
 
 from cardkge import SAMPLINGS, CardkgeError, cardinality_sums
 from cardkge_tools import SPLITS
+from cardkge_tools.constraints import find_bounds
 from cardkge_tools.download import PROJECT_DATA, dataset_table
 from cardkge_tools.engine.ranking import completions
 from cardkge_tools.files import read_json
-from cardkge_tools.graphs import find, find_bounds, known_answers
+from cardkge_tools.graphs import known_answers
+from cardkge_tools.opening import found as found_name
 from cardkge_tools.opening import open_data, open_run
 from cardkge_tools.options import MODEL_TITLES
 from cardkge_tools.reports import METRICS
@@ -196,7 +198,7 @@ class Reproduction:
             folder = self.run_options["out"] / trial_name(self.trial(data, model, variant, 0))
             run, dataset = open_run(folder, data)
             head, relation = self.people[data]
-            h, r = find(run.entities, head, "entity"), find(run.relations, relation, "relation")
+            h, r = found_name(run.entities, head, "entity"), found_name(run.relations, relation, "relation")
             ids, probabilities, _ = completions(run.best_model(), r, head=h)
             likely, total = sum(p > 0.8 for p in probabilities), cardinality_sums(run.best_model(), r, [h])[0]
             known = known_answers(dataset, 0, h, r)

@@ -8,6 +8,7 @@ calibration (counts.Calibration), of exactly the state in model.npz, or is absen
 import contextlib
 import copy
 import csv
+import errno
 import hashlib
 import json
 import math
@@ -25,17 +26,41 @@ import numpy as np
 import cardkge
 from cardkge import DIMS, HITS, MODELS, N_KNOWN, OWN_DIM, CardkgeError, Model, Settings, fits, option_name, project_rows
 from cardkge_tools import SPLITS
+from cardkge_tools.constraints import (
+    Bound,
+    Constraints,
+    Types,
+    Vocabulary,
+    find_constraints,
+    read_tsv,
+    read_types,
+    tsv_text,
+    types_text,
+    vocabulary,
+)
 from cardkge_tools.counts import Calibration
+from cardkge_tools.display import shown
 from cardkge_tools.engine.ranking import check_finite
 from cardkge_tools.engine.training import best_first
 from cardkge_tools.files import REMEDY, csv_text, json_bytes, read_json, replace_file
-from cardkge_tools.graphs import describe_data, find_bounds, join_names, read_bounds, write_bounds
+from cardkge_tools.graphs import describe_data, join_names, name_triples, vocabulary_digest
+from cardkge_tools.rdf import Prefixes, prefixes_text, read_prefixes
 
 FORMAT_VERSION = 1
-RUN_FILES = ("config.json", "history.csv", "bounds.tsv", "model.npz", "calibration.json", "metrics.json")
+TEXTS = ("bounds.tsv", "types.tsv", "prefixes.tsv")
+RUN_FILES = ("config.json", "history.csv", *TEXTS, "model.npz", "calibration.json", "metrics.json")
 LATER = {  # settings that came later, as they are in a run that has none
     option_name(name): getattr(Settings(), name)
-    for name in ["schedule", "n3", "reciprocal", "softmax_candidates", "softmax_cut", "exact_epochs", "no_loops"]
+    for name in [
+        "schedule",
+        "n3",
+        "reciprocal",
+        "softmax_candidates",
+        "softmax_cut",
+        "exact_epochs",
+        "no_loops",
+        "final",
+    ]
 }
 STAGE = ".saving"  # begins the name of a folder inside the run that holds the new files until all are complete
 
@@ -49,7 +74,7 @@ class Run:
     relations: list[str]
     model: Model
     accumulators: dict  # AdaGrad's, by parameter name; empty for SGD
-    bounds: np.ndarray  # (R, 2)
+    bounds: np.ndarray  # (R, 2), of every subject
     epoch: int = 0  # epochs completed
     step: int = 0  # steps completed of the next one
     partial: dict = field(default_factory=dict)  # sums over those steps
@@ -58,6 +83,15 @@ class Run:
     metrics: dict | None = None  # on test: {"filtered": metrics_by_side, "raw": metrics_by_side}
     data: dict = field(default_factory=dict)  # `describe_data` of the data it is trained on
     calibration: Calibration | None = None  # how its scores become probabilities
+    constraints: Constraints | None = None  # all bounds, where there are some of classes or inverses too
+    types: Types = field(default_factory=Types)  # classes of the entities
+    prefixes: Prefixes = field(default_factory=Prefixes)  # of the IRIs that the names stand for
+    notes: tuple = ()  # of a new run: what is to be said of its bounds
+
+    @property
+    def limits(self):
+        """All bounds: Constraints where there are some of classes or inverses, else those of every subject, (R, 2)."""
+        return self.bounds if self.constraints is None else self.constraints
 
     def best_model(self):
         """The model at its best validation, or as it is now where there was none."""
@@ -87,51 +121,69 @@ def new_model(settings, n_entities, n_relations, initialise=True):
 
 
 def new_run(settings, dataset, bounds=None):
-    """A run before its first step: parameters initialised, entity rows projected. bounds (R, 2); None: as the settings
-    name them. The run's settings are resolved: what is not given follows from the loss and the sizes of the graph."""
+    """A run before its first step: parameters initialised, entity rows projected. bounds (R, 2), or Constraints; None:
+    as the settings name them. The run's settings are resolved: what is not given follows from the loss and the sizes of
+    the graph."""
     settings.check()
     settings = settings.resolved(dataset.n_entities, dataset.n_relations, len(dataset.train))
     model = new_model(settings, dataset.n_entities, dataset.n_relations)
+    model.vocabulary = vocabulary_digest(dataset.entities, dataset.relations)
     if settings.project == "unit":
         project_rows(model.params["entity"])
     accumulators = {}
     if settings.optimizer == "adagrad":
         accumulators = {name: np.full_like(array, settings.accumulator) for name, array in model.params.items()}
+    constraints, notes, graph = None, (), vocabulary(dataset)
     if bounds is None:
-        bounds = find_bounds(settings.bounds, dataset)
+        bounds, notes = find_constraints(settings.bounds, dataset)
+    if isinstance(bounds, Constraints):
+        constraints = bounds if bounds.special else None
+        bounds = bounds.plain
     bounds = np.array(bounds, np.float64)
     if bounds.shape != (dataset.n_relations, 2):
         raise CardkgeError(f"bounds must have shape ({dataset.n_relations}, 2), found {bounds.shape}")
     if not ((bounds[:, 0] >= 0) & (bounds[:, 0] <= bounds[:, 1]) & (bounds[:, 0] < np.inf)).all():
         raise CardkgeError("bounds must be 0 <= lower <= upper, lower finite")
     names = dataset.entities, dataset.relations
-    return Run(settings, *names, model, accumulators, bounds, data=describe_data(dataset))
+    more = {"constraints": constraints, "types": graph.types, "prefixes": graph.prefixes, "notes": tuple(notes)}
+    return Run(settings, *names, model, accumulators, bounds, data=describe_data(dataset), **more)
 
 
-def align_dataset(dataset, run):
+def align_dataset(dataset, run, skip_unknown=False):
     """The same Dataset with the ids of `run`, whose vocabulary may be larger or in another order.
 
-    Raises CardkgeError naming the first entity or relation that the run does not know.
+    Raises CardkgeError, which counts the names that the run does not know and says the first three; with skip_unknown
+    the triples that have one are left out, and a warning of the data set counts them.
     """
-    columns = []
+    columns, strangers = [], []
     for kind, names, known in (
-        ("entity", dataset.entities, run.entities),
-        ("relation", dataset.relations, run.relations),
+        (("entity", "entities"), dataset.entities, run.entities),
+        (("relation", "relations"), dataset.relations, run.relations),
     ):
         ids = {name: i for i, name in enumerate(known)}
-        for name in names:
-            if name not in ids:
-                raise CardkgeError(
-                    f"{dataset.folder}: {kind} {name!r} is unknown to the run, which knows "
-                    f"{len(ids)}; give the data that it was trained on, or train on this data"
-                )
-        columns.append(np.array([ids[name] for name in names], dtype=np.int32))
+        unknown = [name for name in names if name not in ids]
+        if unknown:
+            some = ", ".join([*(shown(name, quoted=True) for name in unknown[:3]), *["..."] * (len(unknown) > 3)])
+            strangers.append(f"{len(unknown)} {kind[int(len(unknown) > 1)]} ({some})")
+        columns.append(np.array([ids.get(name, -1) for name in names], dtype=np.int32))
+    if strangers and not skip_unknown:
+        raise CardkgeError(
+            f"{dataset.folder}: unknown to the run: {' and '.join(strangers)}; give the data that it was trained on,"
+            " train on this data, or leave out the triples that have them (`evaluate --skip-unknown`)"
+        )
     entity, relation = columns
-    aligned = {}
+    aligned, left = {}, []
     for split in SPLITS:
-        h, r, t = getattr(dataset, split).T
-        aligned[split] = np.column_stack((entity[h], relation[r], entity[t]))
-    return replace(dataset, entities=run.entities, relations=run.relations, **aligned)
+        h, r, t = np.asarray(getattr(dataset, split)).T
+        triples = np.column_stack((entity[h], relation[r], entity[t]))
+        kept = triples[(triples >= 0).all(1)]
+        if len(kept) < len(triples):
+            left.append(f"{len(triples) - len(kept)} of {len(triples)} {split} triples")
+        aligned[split] = name_triples(kept, run.entities, run.relations)
+    warnings = dataset.warnings
+    if left:
+        warnings += (f"left out, for the run does not know {' and '.join(strangers)}: {', '.join(left)}",)
+    return replace(dataset, entities=run.entities, relations=run.relations, warnings=warnings, **aligned)
 
 
 def is_run(folder):
@@ -165,28 +217,38 @@ def save_run(run, folder):
     stage = None
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for left in folder.glob(f"{STAGE}*"):  # by a program that was killed; one at work is younger
-            if time.time() - left.stat().st_mtime > 3600:
-                shutil.rmtree(left, ignore_errors=True)
+        remove_stages(folder)
         stage = Path(tempfile.mkdtemp(prefix=STAGE, dir=folder))
         # not compressed: trained parameters barely shrink
         replace_file(stage / "model.npz", lambda file: np.savez(file, **_arrays(run)))
-        write_bounds(stage / "bounds.tsv", run.bounds, run.relations)
+        contents |= _texts(run)
         for name, content in contents.items():
             replace_file(stage / name, lambda file, content=content: file.write(content))
         for name in ("metrics.json", "calibration.json"):  # of an older state
             (folder / name).unlink(missing_ok=True)
         for name in RUN_FILES:
-            if name in contents or name in ("bounds.tsv", "model.npz"):
+            if name in contents or name == "model.npz":
                 os.replace(stage / name, folder / name)
+            elif name in TEXTS:  # of a run that this one replaces
+                (folder / name).unlink(missing_ok=True)
     except OSError as error:
-        raise CardkgeError(
-            f"{folder}: the run cannot be saved here ({error.strerror or error}); "
-            "make room, or choose another folder with --out"
-        ) from error
+        remedy = "make room, or choose another folder with --out"
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            remedy = "make the folder writable, or work on a copy of it"
+        raise CardkgeError(f"{folder}: the run cannot be saved here ({error.strerror or error}); {remedy}") from error
+    except CardkgeError as error:  # of one of the files, under its name for the time being
+        raise CardkgeError(str(error).replace(str(stage), str(folder)) if stage else str(error)) from error
     finally:
         if stage:
             shutil.rmtree(stage, ignore_errors=True)
+
+
+def remove_stages(folder, age=3600):
+    """Remove what a save that was killed has left in the folder; a save at work is younger than `age` seconds."""
+    for left in Path(folder).glob(f"{STAGE}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime >= age:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def save_metrics(run, folder):
@@ -248,10 +310,13 @@ def load_run(folder):
         raise CardkgeError(f"{folder}: {found}; give a folder that train has written")
     if not os.path.exists(folder / "config.json"):
         raise CardkgeError(f"{folder}: not a run, for it has no config.json; give a folder that train has written")
+    remove_stages(folder)
     settings, data = _parse_config(folder / "config.json")
     path = folder / "model.npz"
     arrays = _read_arrays(path)
     state = _parse_state(path, arrays, settings)
+    if state.get("data", data["sha256"]) != data["sha256"]:
+        raise CardkgeError(f"{path}: of other data than config.json says; a save was cut short; {REMEDY}")
     entities, relations = (_split_names(path, arrays, kind, data[kind]) for kind in ("entities", "relations"))
     groups = {"params": {}, "accumulators": {}, "best": {}}
     for name, array in arrays.items():
@@ -262,10 +327,13 @@ def load_run(folder):
     wanted = {"params": True, "accumulators": settings.optimizer == "adagrad", "best": state["best"]}
     for group, there in wanted.items():
         _check_arrays(path, group, groups[group], model.shapes if there else {}, model.dtype)
-    model.params = groups["params"]
+    model.params, model.vocabulary = groups["params"], vocabulary_digest(entities, relations)
     best = {**state["best"], "params": groups["best"]} if state["best"] else None
-    bounds = read_bounds(folder / "bounds.tsv", relations)
-    if _bounds_digest(bounds) != state.get("bounds"):
+    types = read_types(folder / "types.tsv", entities)
+    constraints = Constraints(
+        read_tsv(folder / "bounds.tsv", Vocabulary(entities, relations, types)), relations, types, entities
+    )
+    if _bounds_digest(constraints.plain, constraints.special) != state.get("bounds"):
         raise CardkgeError(f"{folder / 'bounds.tsv'}: not the bounds that the run was trained with; {REMEDY}")
     metrics_path = folder / "metrics.json"
     run = Run(
@@ -274,7 +342,10 @@ def load_run(folder):
         relations=relations,
         model=model,
         accumulators=groups["accumulators"],
-        bounds=bounds,
+        bounds=constraints.plain,
+        constraints=constraints if constraints.special else None,
+        types=types,
+        prefixes=read_prefixes(folder / "prefixes.tsv"),
         epoch=state["epoch"],
         step=state["step"],
         partial=state["partial"],
@@ -370,7 +441,7 @@ def _config(run):
 
 def _fixed(settings):
     """The settings that no resumed run may change. epochs may grow and the data may move."""
-    return {name: value for name, value in settings.items() if name not in ("epochs", "data")}
+    return {name: value for name, value in settings.items() if name not in ("epochs", "data", "patience")}
 
 
 def _arrays(run):
@@ -383,7 +454,8 @@ def _arrays(run):
         "step": run.step,
         "partial": run.partial,
         "best": best,
-        "bounds": _bounds_digest(run.bounds),
+        "data": run.data.get("sha256"),
+        "bounds": _bounds_digest(run.bounds, run.constraints.special if run.constraints else ()),
     }
     arrays = {
         "state": np.frombuffer(json_bytes(state), dtype=np.uint8),
@@ -401,9 +473,22 @@ def _arrays(run):
     return arrays
 
 
-def _bounds_digest(bounds):
-    """The SHA-256 of bounds (R, 2)."""
-    return hashlib.sha256(np.ascontiguousarray(bounds, "<f8")).hexdigest()
+def _bounds_digest(bounds, special=()):
+    """Of bounds (R, 2) of every subject, and those of classes and inverses."""
+    digest = hashlib.sha256(np.ascontiguousarray(bounds, "<f8"))
+    digest.update(tsv_text(special).encode())
+    return digest.hexdigest()
+
+
+def _texts(run):
+    """The files of a run that say something of its graph: name -> bytes; bounds, and classes and prefixes if any."""
+    plain = [Bound(name, *row) for name, row in zip(run.relations, run.bounds.tolist(), strict=True)]
+    texts = {"bounds.tsv": tsv_text([*plain, *(run.constraints.special if run.constraints else ())])}
+    if run.types.classes:
+        texts["types.tsv"] = types_text(run.types, run.entities)
+    if run.prefixes.namespaces:
+        texts["prefixes.tsv"] = prefixes_text(run.prefixes)
+    return {name: text.encode() for name, text in texts.items()}
 
 
 def _split_names(path, arrays, kind, count):
@@ -441,7 +526,7 @@ def _parse_config(path):
     for part, found, expected in zip(("settings", "data"), parts, wanted, strict=True):
         if not isinstance(found, dict):
             raise CardkgeError(f"{path}: it has no object {part!r}; {REMEDY}")
-        for name in sorted(found.keys() ^ expected.keys()):
+        for name in sorted((found.keys() ^ expected.keys()) - {"facts"}):  # which runs of version 1.0 do not have
             fault = "unknown" if name in found else "missing"
             raise CardkgeError(f"{path}: {name!r} in {part!r} is {fault}; {REMEDY}")
         for name, kind in expected.items():

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import click
 
+from cardkge_tools.display import shown
+
 PLAIN_LINES = 15  # of progress, where the output is no terminal
 
 
@@ -127,16 +129,20 @@ def warn(message):
 
 
 def say(text="", **options):
-    """click.echo of progress: where nobody reads on (`| head`), the work still goes on."""
+    """click.echo of progress: where nobody reads on (`| head`), or the disk below the output is full, the work still
+    goes on."""
     try:
         click.echo(text, **options)
-    except BrokenPipeError:
+    except OSError:
         setattr(sys, "stderr" if options.get("err") else "stdout", open(os.devnull, "w"))  # noqa: SIM115
 
 
 def table(rows, headers, align="l", style="simple"):
-    """Print a table of text; `align` has an l or r per column, r for those after its end; style as in tabulate."""
+    """Print a table of text; `align` has an l or r per column, r for those after its end; style as in tabulate. Cells
+    with odd characters are shown in quotes, with escapes."""
     from tabulate import tabulate
+
+    rows = [[shown(cell, limit=None) for cell in row] for row in rows]
 
     sides = [{"l": "left", "r": "right"}[side] for side in align.ljust(len(headers), "r")]
     click.echo(tabulate(rows, headers, style, disable_numparse=True, colalign=sides if rows else None))
@@ -175,47 +181,48 @@ def held_signals():
 
 @contextlib.contextmanager
 def counter(what):
-    """A function (done, total) that shows how far something long has come: one line redrawn on a terminal; elsewhere a
-    line at each further tenth, once it has taken some seconds."""
-    terminal, shown, tenth = sys.stdout.isatty(), time.monotonic(), 0
+    """A function (done, total) that shows on stderr how far something long has come: one line redrawn on a terminal;
+    elsewhere a line at each further tenth, once it has taken some seconds."""
+    terminal, shown, tenth = sys.stderr.isatty(), time.monotonic(), 0
 
     def show(done, total):
         nonlocal shown, tenth
         if terminal and time.monotonic() - shown > 0.1:
-            say(f"\r{what}: {done:,} of {total:,}\x1b[K", nl=False)
+            say(f"\r{what}: {done:,} of {total:,}\x1b[K", nl=False, err=True)
             shown = time.monotonic()
-        elif not terminal and 10 * done // total > tenth:
+        elif not terminal and 10 * done // max(total, 1) > tenth:
             if time.monotonic() - shown > 5:
                 say(f"{what}: {done:,} of {total:,}", err=True)
-            tenth = 10 * done // total
+            tenth = 10 * done // max(total, 1)
 
     yield show
     if terminal:
-        say("\r\x1b[K", nl=False)
+        say("\r\x1b[K", nl=False, err=True)
 
 
 class Progress:
     """Shows training: one line redrawn on a terminal, at most about PLAIN_LINES lines elsewhere."""
 
-    def __init__(self, run, n_triples):
+    def __init__(self, run, n_triples, examples=1.0):
+        self.examples = examples  # of a step
         self.first, self.last, self.n_triples = run.epoch, run.settings.epochs, n_triples
         self.every = max(1, math.ceil((self.last - self.first) / PLAIN_LINES))
-        self.terminal = sys.stdout.isatty()
+        self.terminal = sys.stderr.isatty()
         self.start = self.drawn = time.monotonic()
         self.text = ""
 
     def on_epoch(self, run, record):
         """After an epoch: its objective, and on a terminal the bar."""
-        self.text = f"  objective {record['objective']:.4f}"
+        self.text = f"  objective {record['objective'] / self.examples:.4f}"
         if record["penalty"]:
-            self.text += f" (penalty {record['penalty']:.4f})"
+            self.text += f" (penalty {record['penalty'] / self.examples:.4f})"
         if "valid_mrr" in record:
             self.text += f"  valid MRR {100 * record['valid_mrr']:.2f}"
         self.text += f"  {self.n_triples / max(record['seconds'], 1e-9):,.0f} triples/s"
         if self.terminal:
             self.draw(run.epoch)
         elif run.epoch in (self.first + 1, self.last) or run.epoch % self.every == 0:
-            say(f"epoch {run.epoch}/{self.last}{self.text}{self.left(run.epoch)}")
+            say(f"epoch {run.epoch}/{self.last}{self.text}{self.left(run.epoch)}", err=True)
 
     def on_step(self, run, step, steps):
         """After a step: the bar on a terminal, ten times a second at most."""
@@ -228,7 +235,7 @@ class Progress:
         bar = "#" * filled + "-" * (20 - filled)
         line = f"[{bar}] epoch {math.ceil(done)}/{self.last}{self.text}{self.left(done)}"
         width = shutil.get_terminal_size().columns - 1
-        say(f"\r{line[:width]}\x1b[K", nl=False)
+        say(f"\r{line[:width]}\x1b[K", nl=False, err=True)
         self.drawn = time.monotonic()
 
     def left(self, done):
@@ -241,4 +248,4 @@ class Progress:
     def close(self):
         """Ends the line of the bar."""
         if self.terminal and self.drawn > self.start:
-            say()
+            say(err=True)

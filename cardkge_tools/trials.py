@@ -1,6 +1,7 @@
 """Trials: settings to folders to outcomes, and grids of them."""
 
 import contextlib
+import functools
 import itertools
 import os
 import re
@@ -12,10 +13,11 @@ import click
 
 import cardkge
 from cardkge import DIMS, CardkgeError, Settings, is_bounded, option_name
+from cardkge_tools.constraints import Vocabulary, find_bounds, find_constraints, read_tsv, said
 from cardkge_tools.download import dataset_table
 from cardkge_tools.engine.threads import count_cores
 from cardkge_tools.files import csv_text, made_folder, make_folder, read_toml, replace_file
-from cardkge_tools.graphs import describe_data, find_bounds, read_bounds
+from cardkge_tools.graphs import describe_data, facts_digest, load_dataset, same_facts
 from cardkge_tools.opening import open_data
 from cardkge_tools.options import checked_settings, idle_options, train_context
 from cardkge_tools.reports import show_metrics
@@ -61,8 +63,8 @@ def trial_name(trial):
             return short if float(short := f"{value:.15g}") == value else repr(value)
         if value in words.get(name, [value]):
             return str(value)
-        path = Path(value).resolve()  # of a path the last part, and what tells it from others
-        return re.sub(r"[^\w.-]", "_", path.name) + f"~{checksum(path)}"
+        path = Path(value).resolve()  # of a path the last part, and a checksum of what is there
+        return re.sub(r"[^\w.-]", "_", path.name) + f"~{content_checksum(str(path), trial.get('columns', 'hrt'))}"
 
     others = [name for name in trial if name not in ("data", "model", "seed")]
     settings = [f"{option_name(name)}={text(name)}" for name in (*others, "seed")]
@@ -75,6 +77,18 @@ def trial_name(trial):
 def checksum(text):
     """Eight hexadecimal digits that tell one text from another."""
     return f"{zlib.crc32(os.fsencode(text)):08x}"
+
+
+@functools.lru_cache(maxsize=64)
+def content_checksum(path, columns):
+    """Eight hexadecimal digits of a data set's facts, or of a file's bytes, wherever it lies; of the path itself where
+    nothing can be read."""
+    try:
+        if os.path.isdir(path):
+            return facts_digest(load_dataset(path, columns, download=False))[:8]
+        return f"{zlib.crc32(Path(path).read_bytes()):08x}"
+    except (OSError, CardkgeError):
+        return checksum(path)
 
 
 def trial_task(trial, out, bounds=None):
@@ -113,7 +127,7 @@ def run_trials(trials, out, jobs, threads, cluster=None, bounds=None):
             datasets[source] = dataset, describe_data(dataset)
         dataset, data = datasets[source]
         task = tasks[trial_name(trial)] = trial_task(trial, out, bounds and bounds(trial))
-        its_bounds = find_bounds(trial.get("bounds", "none"), dataset)
+        its_bounds, _ = find_constraints(trial.get("bounds", "none"), dataset)
         reported = bounds and reported_bounds(bounds(trial), dataset)
         expected[task["folder"]] = trial, dataset.relations, data, its_bounds, reported
     del datasets, dataset  # their memory is for the runs
@@ -142,6 +156,7 @@ def run_trials(trials, out, jobs, threads, cluster=None, bounds=None):
         except CardkgeError as error:
             failed[name] = str(error)
             warn(error)
+    failed = {name: text.replace("--force replaces it", "remove it to try again") for name, text in failed.items()}
     return [outcomes.get(trial_name(trial)) for trial in trials], failed
 
 
@@ -156,7 +171,7 @@ def check_trial(folder, trial, relations, data, bounds, reported):
     """An error if the run in the folder, begun or finished, is of other settings, data or bounds than the trial would
     be now. Violations of other bounds than those to be `reported`, if any are, are removed, to be taken anew."""
     settings, its_data = read_config(folder)
-    if its_data != data:
+    if not same_facts(its_data, data):
         raise CardkgeError(f"{folder}: trained on other data than {trial['data']} is now; remove this folder")
     wanted = Settings(**trial).resolved(its_data["entities"], its_data["relations"], its_data["train"])
     wanted.dim = wanted.dim or DIMS[wanted.model]
@@ -166,7 +181,7 @@ def check_trial(folder, trial, relations, data, bounds, reported):
             option = "--" + option_name(name)
             raise CardkgeError(f"{folder}: trained with {option} {found}, not {value}; remove this folder")
     file = folder / "bounds.tsv"
-    if file.exists() and (read_bounds(file, relations) != bounds).any():
+    if file.exists() and said(read_tsv(file, Vocabulary([], relations, None))) != said(bounds.bounds):
         now = trial.get("bounds", "none")
         raise CardkgeError(f"{folder}: trained with other bounds than {now} now; remove this folder")
     if reported is not None and (folder / VIOLATIONS).exists():
@@ -260,13 +275,16 @@ def search(grid, grid_file, given, out, jobs, threads, cluster):
         raise CardkgeError(f"all {len(trials)} runs failed; {best}: {failed[best]}")
     click.echo(f"\nchosen: {out / best}")
     show_metrics([([setting], sides["both"]) for setting, sides in outcomes[best]["test"].items()], ["test"])
+    if failed:
+        name, text = next(iter(failed.items()))
+        raise CardkgeError(f"{len(failed)} of {len(trials)} runs failed; {name}: {text}")
 
 
 def plan_trials(grid_file, fixed, axes):
     """Every combination of the axes (name -> values) beside the fixed options: name of the trial -> (combination,
     trial). Warns of options that change nothing in any of them."""
     combinations = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-    trials = {}
+    trials, different = {}, {}
     for combination in combinations:
         where = f"{grid_file}: " if grid_file else ""
         where += ", ".join(f"{name}={value}" for name, value in combination.items())
@@ -274,6 +292,14 @@ def plan_trials(grid_file, fixed, axes):
         name = trial_name(trial)
         if name in trials:
             raise click.UsageError(f"{where}: the same run is in the grid twice.")
+        settings = Settings(**trial)
+        messages = idle_options(settings, fixed | axes)
+        idle = {message.split()[0] for message in messages if "makes no difference" in message}
+        effective = tuple((key, value) for key, value in vars(settings).items() if f"--{option_name(key)}" not in idle)
+        if effective in different:
+            warn(f"{where}: the same run as {different[effective]}; it is done once")
+            continue
+        different[effective] = where
         trials[name] = combination, trial
     idle = [idle_options(Settings(**trial), fixed | axes) for _, trial in trials.values()]
     for message in idle[0]:

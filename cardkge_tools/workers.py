@@ -141,6 +141,9 @@ def carry_out_on_cluster(tasks, threads, address, report):
     for room in ("cardkge_tools.workers", "cardkge_tools.files"):  # sent whole: the workers need not find them
         cloudpickle.register_pickle_by_value(sys.modules[room])
 
+    if address.startswith(("http://", "https://")) or address.endswith(".json"):
+        what = "the address of its web page" if address.startswith("http") else "a scheduler file"
+        raise CardkgeError(f"--cluster {address}: {what} is not supported; give the scheduler's own, tcp://HOST:PORT")
     try:
         client = Client(address, timeout=10)
     except (OSError, ValueError) as error:

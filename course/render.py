@@ -6,7 +6,7 @@
 The program is in the percent format: `# %% [markdown]` begins a cell of text, each line behind "# "; `# %%` a cell of
 code. Jupyter opens it as a notebook with jupytext. Code cells run in one namespace; a figure that is open after a cell
 becomes docs/walkthrough-N.png. On one machine the page is the same to the byte at each run. Elsewhere the last digits
-of trained models may differ: `--check` compares text exactly, numbers within 2 %, and figures by how much ink has moved.
+of trained models may differ: `--check` compares text exactly, numbers within 2 %, figures by how much ink has moved.
 """
 
 import argparse

@@ -850,7 +850,7 @@ for (i, e), before, most, two in zip(candidates, fact, given, exactly):
 # ## Where to go from here
 #
 # * The exercises, `course/exercise_1.py` to `exercise_8.py`: each a page, a stub, and tests with hints.
-# * `cardkge.py`, from top to bottom: the same things in the paper's order, each equation once. Little in it should be new
+# * `cardkge.py`, from top to bottom: the same things in the paper's order, each equation once. Little should be new
 #   to you now, but for the sampling of whole batches and the softmax loss, which learns from all entities at once in
 #   place of two corruptions and ranks far better on this graph (`python cli.py train --loss softmax`).
 # * `python cli.py calibrate`, `complete` and `evaluate --sets` do parts 10 and 11 for every relation of a graph.

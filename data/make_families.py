@@ -2,8 +2,8 @@
 
     python data/make_families.py [--seed 0] [--people 3000] [--out data/families]
 
-writes train.tsv, valid.tsv, test.tsv (head<TAB>relation<TAB>tail) and bounds.tsv
-(relation<TAB>lower<TAB>upper). docs/FAMILIES.md describes the result.
+writes train.tsv, valid.tsv, test.tsv (head<TAB>relation<TAB>tail), bounds.tsv (relation<TAB>lower<TAB>upper), types.tsv
+(entity<TAB>class) and shapes.ttl (bounds of classes, in SHACL). docs/FAMILIES.md describes the result.
 
 All randomness is `Generator.random()` of a PCG64 stream, turned into choices here: NumPy may change
 the streams of its other distributions between versions, and the files are to stay the same, byte
@@ -118,6 +118,17 @@ BOUNDS = {
     "religion": (0, 1),
     "located_in": (1, 1),
 }
+
+# The classes of what may be head and tail of a relation. Everything has one class.
+CLASSES = ["person", "city", "country", "organisation", "gender", "religion", "profession"]
+DOMAINS = {relation: ["person"] for relation in BOUNDS} | {"located_in": ["city", "organisation"]}
+RANGES = {relation: ["person"] for relation in ("parent", "child", "spouse", "sibling")}
+RANGES |= {relation: ["city"] for relation in ("birthplace", "residence", "place_of_death")}
+RANGES |= {"nationality": ["country"], "employer": ["organisation"], "located_in": ["city", "country"]}
+RANGES |= {name: [name] for name in ("gender", "religion", "profession")}
+# Bounds of the inverse, true by construction too: the number of heads of a tail, of the range's classes.
+INVERSE_BOUNDS = {relation: (0, BOUNDS[inverse][1]) for relation, inverse in INVERSE.items()}
+NAMESPACE = "urn:cardkge:"  # of names that are no IRIs, where they are written as IRIs
 
 COUNTRIES = {country: [words.split() for words in text.split("/")] for country, text in NAMES.items()}
 CITIES = {city: country for country, words in COUNTRIES.items() for city in words[0]}
@@ -352,6 +363,39 @@ def split(dice, triples):
     return {name: [t for t in triples if where[t] == name] for name in ("train", "valid", "test")}
 
 
+def classes(triples):
+    """(entity, class) of every entity, in order of first appearance."""
+    found = {}
+    for head, relation, tail in triples:
+        found.setdefault(head, "person")
+        found.setdefault(tail, "person" if RANGES[relation] == ["person"] else RANGES[relation][0])
+    found |= {head: "organisation" for head, relation, _ in triples if relation == "located_in"}
+    return list((found | dict.fromkeys(CITIES, "city") | dict.fromkeys(COUNTRIES, "country")).items())
+
+
+def shapes():
+    """What bounds.tsv cannot say, as SHACL: bounds of one class, and of the inverse of a relation.
+
+    A class outside a relation's domain has no tails in it, one outside its range no heads. A lower bound in bounds.tsv
+    is said of every subject; so what is in domain only of such a relation is left to it.
+    """
+    yield f"@prefix sh: <http://www.w3.org/ns/shacl#> .\n@prefix : <{NAMESPACE}> .\n"
+    for kind in CLASSES:
+        properties = []
+        for relation, (lower, upper) in BOUNDS.items():
+            if kind in DOMAINS[relation]:
+                counts = f"sh:minCount {lower} ; " * (lower > 0) + f"sh:maxCount {upper}"
+                properties.append(f"[ sh:path :{relation} ; {counts} ]")
+            elif lower == 0:
+                properties.append(f"[ sh:path :{relation} ; sh:maxCount 0 ]")
+        for relation, kinds in RANGES.items():
+            upper = INVERSE_BOUNDS.get(relation, (0, None))[1] if kind in kinds else 0
+            if upper is not None:
+                properties.append(f"[ sh:path [ sh:inversePath :{relation} ] ; sh:maxCount {upper} ]")
+        yield f"\n[] a sh:NodeShape ;\n    sh:targetClass :{kind} ;\n    sh:property\n        "
+        yield " ,\n        ".join(properties) + " .\n"
+
+
 def write(path, rows):
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.writelines("\t".join(map(str, row)) + "\n" for row in rows)
@@ -366,11 +410,14 @@ def main():
     if options.seed < 0 or options.people < 2:
         parser.error(f"--seed {options.seed} --people {options.people}: seed >= 0 and people >= 2 are needed")
     dice = Dice(options.seed)
-    splits = split(dice, facts(dice, Population(dice, options.people)))
+    triples = facts(dice, Population(dice, options.people))
+    splits = split(dice, triples)
     options.out.mkdir(parents=True, exist_ok=True)
-    for name, triples in splits.items():
-        write(options.out / f"{name}.tsv", triples)
+    for name, part in splits.items():
+        write(options.out / f"{name}.tsv", part)
     write(options.out / "bounds.tsv", [(r, *bounds) for r, bounds in BOUNDS.items()])
+    write(options.out / "types.tsv", classes(triples))
+    (options.out / "shapes.ttl").write_text("".join(shapes()), encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":

@@ -161,4 +161,4 @@ def test_the_quick_tables_run(tmp_path):
 def test_wrong_use_is_explained():
     out = program("--only", "train,speed")
     assert out.returncode == 2
-    assert "no section speed; there are train, roofline" in out.stderr
+    assert "no section speed; there are train, softmax, roofline" in out.stderr

@@ -97,7 +97,7 @@ def test_other_columns_are_refused(tmp_path, columns):
 
 
 def test_names_are_verbatim(tmp_path):
-    odd = [" two  spaces ", "\u2028\u2029\x85", "\x0b\x0c\x1c", "a\rb", "\ufeff", "e\u0301", "\0", "🦉"]
+    odd = [" two  spaces ", "\u2028\u2029\x85", "\x0b\x0c\x1c", "\u00a0", "\ufeff", "e\u0301", "\0", "🦉"]
     path = tmp_path / "x.txt"
     path.write_bytes(as_text([("h", name, name) for name in odd]).encode())
     assert cardkge.read_triples(path) == (["h"] * len(odd), odd, odd)
@@ -135,7 +135,9 @@ def test_any_legal_names_come_back(tmp_path, triples, ends, bom, block):
         (b"a\t\tb", "an empty name"),
         (b"a\tlikes\t", "an empty name"),
         (b"a\tlikes\t\r", "an empty name"),
-        (b"\t\t", "an empty name"),
+        (b"\t\tt", "an empty name"),
+        (b"h\rx\tr\tt", "a carriage return inside the line"),
+        (b"h\r\tr\tt", "a carriage return inside the line"),
         (b"x" * 10_000, "..."),
         (b"a\tl\xefkes\tb", "not UTF-8 (byte 0xef"),
         (b"a\tlikes\t\xff", "not UTF-8 (byte 0xff"),

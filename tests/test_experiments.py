@@ -266,6 +266,9 @@ def test_names_are_readable():
     assert name_of(("lambda", 1e-5), learning_rate=2) == "families,distmult,learning-rate=2,lambda=1e-05,seed=0"
 
 
+SOFTMAX = {"schedule", "n3", "reciprocal", "softmax-candidates", "softmax-cut", "exact-epochs", "no-loops"}
+
+
 def test_distinct_trials_have_distinct_names_that_are_safe(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folders = ["a b", "a,b", "a_b", "a/b", "c/b", "ä", "李白", "a=1", ",seed=0", "..", ".", "families", "mined", "-a"]
@@ -288,8 +291,12 @@ def test_distinct_trials_have_distinct_names_that_are_safe(tmp_path, monkeypatch
         "validate-every": 12345, "patience": 12345,
     }  # fmt: skip
     assert {name.replace("_", "-") for name in cardkge.Settings.__dataclass_fields__} - everything.keys() == {
-        "batches", "penalty-weight", "seed",
+        "batches", "penalty-weight", "seed", *SOFTMAX,
     }  # fmt: skip
+    softmax = {"loss": "softmax"}
+    chosen += [softmax] + [softmax | {name: 3} for name in ("softmax-candidates", "exact-epochs", "n3")]
+    chosen += [softmax | {name: True} for name in ("reciprocal", "no-loops")]
+    chosen += [softmax | {"softmax-cut": 0.1}, softmax | {"schedule": "constant"}]
     chosen += [everything | {"seed": seed} for seed in (0, 1)]
     names = [cardkge_tools.trials.trial_name(trial(*options.items())) for options in chosen]
     for (i, first), (j, second) in itertools.combinations(enumerate(names), 2):

@@ -7,6 +7,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -16,9 +17,10 @@ import baseline
 import make_families
 
 import cardkge
+from cardkge_tools import constraints
 
 GENERATOR = make_families.__file__
-FILES = ("train.tsv", "valid.tsv", "test.tsv", "bounds.tsv")
+FILES = ("train.tsv", "valid.tsv", "test.tsv", "bounds.tsv", "types.tsv", "shapes.ttl")
 FAMILY = make_families.INVERSE
 PLACES = {"located_in"}  # relations of cities and organisations; the others are of people
 
@@ -108,15 +110,15 @@ def test_population(seed, size):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_files_are_utf8_with_lf_and_three_fields(name):
+def test_files_are_utf8_with_lf_and_fields(name):
     text = (baseline.FAMILIES / name).read_bytes().decode("utf-8")
     assert text.endswith("\n")
     assert "\r" not in text
     assert not text.startswith("\ufeff")
     for line in text[:-1].split("\n"):
         fields = line.split("\t")
-        assert len(fields) == 3
-        assert all(field and field == field.strip() for field in fields)
+        assert name == "shapes.ttl" or len(fields) == (2 if name == "types.tsv" else 3)
+        assert name == "shapes.ttl" or all(field and field == field.strip() for field in fields)
 
 
 def test_sizes(splits):
@@ -239,3 +241,42 @@ def test_a_trained_complex_is_far_above_the_baseline(splits):
     cardkge.train(run, dataset)
     mrr = cardkge.evaluate(run.model, dataset.test, dataset.known)["filtered"]["both"]["mrr"]
     assert mrr > 4 * baseline.summary(itertools.chain(*baseline.frequency_ranks(splits)))[0]
+
+
+# --- classes and their bounds
+
+
+def test_every_entity_has_one_class():
+    dataset = cardkge.load_dataset("families")
+    found = constraints.vocabulary(dataset).types
+    assert found.unknown == 0 and found.pairs[:, 0].tolist() == sorted(range(dataset.n_entities))
+    sizes = {kind: len(found.members(kind)) for kind in make_families.CLASSES}
+    assert sizes == {
+        "person": 3000, "city": 48, "country": 6, "organisation": 174, "gender": 2, "religion": 6, "profession": 33,
+    }  # fmt: skip
+    kinds = {name: found.of(entity)[0] for entity, name in enumerate(dataset.entities)}
+    for relation in range(dataset.n_relations):
+        triples = dataset.known[dataset.known[:, 1] == relation]
+        for column, expected in ((0, make_families.DOMAINS), (2, make_families.RANGES)):
+            classes = {kinds[dataset.entities[e]] for e in np.unique(triples[:, column])}
+            assert classes == set(expected[dataset.relations[relation]])
+
+
+def test_shapes_hold_beside_the_bounds_and_say_more():
+    pytest.importorskip("pyoxigraph")
+    dataset = cardkge.load_dataset("families")
+    graph = constraints.vocabulary(dataset)
+    files = [dataset.folder / "bounds.tsv", dataset.folder / "shapes.ttl"]
+    found, notes = constraints.read_files(files, graph)
+    assert notes == []
+    relation, entity = dataset.relations.index, dataset.entities.index
+    assert found.of(relation("parent"), [entity("paris"), 0]).tolist() == [[0, 0], [0, 2]]
+    assert found.of(relation("spouse"), [entity("paris"), 0], inverse=True).tolist() == [[0, 0], [0, 1]]
+    everyone = np.arange(dataset.n_entities)
+    for inverse, ends in ((False, dataset.known), (True, dataset.known[:, ::-1])):
+        for r in range(dataset.n_relations):
+            counts = np.bincount(ends[ends[:, 1] == r, 0], minlength=dataset.n_entities)
+            lower, upper = found.of(r, everyone, inverse).T
+            assert (counts <= upper).all()
+            members = np.isin(everyone, ends[ends[:, 1] == r, 0]) | (counts > 0)
+            assert (counts >= lower)[members].all()

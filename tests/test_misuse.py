@@ -239,7 +239,7 @@ def test_a_file_may_be_the_standard_output(tmp_path):
 
 def test_training_goes_on_when_nobody_reads_its_progress(tmp_path):
     arguments = [sys.executable, "cli.py", "train", "--dim", "4", "--epochs", "40", "--out", str(tmp_path / "run")]
-    with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        process.stdout.readline()
-        process.stdout.close()
+    with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        process.stderr.readline()
+        process.stderr.close()
     assert cardkge.load_run(tmp_path / "run").epoch == 40

@@ -14,7 +14,7 @@ class PlainTrainer:
 
     def __init__(self, model, accumulators, settings, bounds, triples, threads):
         self.model, self.settings, self.threads, self.accumulators = model, settings, threads, accumulators
-        self.bounds, self.triples = np.asarray(bounds, np.float64), triples
+        self.bounds, self.triples = np.asarray(getattr(bounds, "plain", bounds), np.float64), triples
         self.bounded = np.flatnonzero(is_bounded(self.bounds)) if settings.penalty_weight > 0 else []
         self.regularised = len(self.bounded) > 0
 

@@ -1,6 +1,7 @@
 """Ranks, metrics, completions and exact sums X_hr, by blocks of queries: `filtered_ranks` of cardkge.py, fast."""
 
 import contextlib
+import itertools
 import threading
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 import kernels
 from cardkge import TIES, CardkgeError, checked_triples, is_bounded, metrics_by_side, probability
 from cardkge_tools.engine.draws import sorted_distinct
+from cardkge_tools.engine.limits import PlainBounds
 from cardkge_tools.engine.tables import OWN, kind_of, output_of
 from cardkge_tools.engine.threads import Threads
 
@@ -22,6 +24,16 @@ def check_finite(arrays, where="the model"):
                 f"{where}: {bad} of the {array.size} values of {name} are NaN or infinite; "
                 "train again, for instance with a smaller learning rate"
             )
+
+
+def check_vocabulary(model, triples):
+    """CardkgeError where it is known that the ids of triples are not those of the model's names: of data that has been
+    loaded apart from the run, in another order or of another graph."""
+    ours, theirs = getattr(model, "vocabulary", None), getattr(triples, "vocabulary", None)
+    if None not in (ours, theirs) and ours != theirs:
+        raise CardkgeError(
+            "triples: their ids are of other names than the run's; align_dataset(dataset, run) gives them the run's ids"
+        )
 
 
 def scored_blocks(model, open_side, ids, relations, threads, consume, batch_size=None, progress=None):
@@ -117,16 +129,36 @@ def rounding_bounds(model, tables, triples, side):
     return (rows.shape[1] + 8) * eps * longest * norms
 
 
-def rank_triples(
-    model, triples, known=None, ties="realistic", batch_size=None, threads=None, progress=None, loopless=None
-):
+def ranges(dataset):
+    """Candidates by type, (heads, tails): for each relation the sorted ids that stand on that side of it in train."""
+    n, found = dataset.n_entities, []
+    for column in (0, 2):
+        pairs = sorted_distinct(dataset.train[:, 1].astype(np.int64) * n + dataset.train[:, column])
+        limits = np.searchsorted(pairs, np.arange(dataset.n_relations + 1) * n)
+        found.append([pairs[i:j] % n for i, j in itertools.pairwise(limits)])
+    return tuple(found)
+
+
+def keep_among(scores, triples, side, among):
+    """Leave the scores (n, N) of the candidates and the right answers alone; the others become -infinity, below any.
+    among: for each relation the ids of the candidates."""
+    for row, (relation, answer) in zip(scores, triples[:, [1, 2 * side]].tolist()):
+        ids = np.append(among[relation], answer)
+        kept = row[ids]
+        row[:] = -np.inf
+        row[ids] = kept
+
+
+def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, threads=None, progress=None,
+                 loopless=None, among=None):  # fmt: skip
     """The rank of the right head among all entities for (?, r, t), and of the right tail for (h, r, ?).
 
     triples (n, 3) ids; known (m, 3): all true triples, of train, valid and test. Returns {"raw": ranks} and, with
     known, {"filtered": ranks}, (n, 2) float64 each, column 0 the head's rank, column 1 the tail's. Filtered: other true
     answers do not count. Ties: "optimistic" the best rank among equal scores, "pessimistic" the worst, "realistic"
     their mean. threads: a number, None for all, or a `Threads`. progress(done, total) is called, from any thread, as
-    ranks are found. loopless (R,) bool: where true, the given entity is no candidate (unless it is the answer).
+    ranks are found. loopless (R,) bool: where true, the given entity is no candidate (unless it is the answer). among:
+    (heads, tails) as `ranges` gives them, to rank among those candidates and the right answer alone; None for all.
     CardkgeError for ids out of range, or a score that is NaN.
 
     Scores come from a matrix product, whose rounding depends on the place of an element. Where one is so near to the
@@ -139,6 +171,7 @@ def rank_triples(
         raise CardkgeError(f"batch size must be at least 1, found {batch_size}")
     check_finite(model.params)
     sizes = model.n_entities, model.n_relations
+    check_vocabulary(model, triples)
     triples = checked_triples(triples, *sizes)
     known_triples = triples[:0] if known is None else checked_triples(known, *sizes)
     tables, tail_offset = score_tables(model)
@@ -160,6 +193,8 @@ def rank_triples(
                 part = slice(first, last)
                 rows = np.flatnonzero(masked[part])
                 scores[rows, given[part][rows]] = -np.inf
+                if among is not None:
+                    keep_among(scores, triples[part], side, among[side])
                 if kind_of(model) is OWN:
                     count_better_own(model, scores, tolerances[part], place, asked[part], answers, first, counts[side])
                     return
@@ -267,29 +302,55 @@ def completions(model, relation, head=None, tail=None):
 def cardinality_violations(model, bounds, triples, threads=None, progress=None):
     """Exact X_hr (Eq. 4) of all subjects of each bounded relation, the heads of r in `triples` (train).
 
-    Returns a dict for each: relation (id), lower, upper, subjects (how many), outside (share of X outside the bounds),
-    mean, quartiles (3,), heads (n,) ids and sums (n,) their X_hr, float64. A relation without heads is left out.
+    bounds: (R, 2), or Constraints, whose bounds of classes hold for their members and whose bounds of inverses are of
+    X_rt, the sum over heads, for the tails of r in `triples`.
+    Returns a dict for each: relation (id), inverse, lower, upper (the least and the largest of the subjects'), subjects
+    (how many), outside (share of X outside the subject's bounds), mean, quartiles (3,), heads (n,) ids of the subjects
+    and sums (n,) their X, float64. A relation without subjects is left out.
     """
     check_finite(model.params)
+    check_vocabulary(model, triples)
     triples = checked_triples(triples, model.n_entities, model.n_relations)
-    if np.shape(bounds) != (model.n_relations, 2):
-        raise CardkgeError(f"bounds must have shape ({model.n_relations}, 2), found {np.shape(bounds)}")
-    n, lower_upper = model.n_entities, np.asarray(bounds, np.float64)
-    of_bounded = triples[is_bounded(lower_upper)[triples[:, 1]]]
-    pairs = sorted_distinct(of_bounded[:, 1].astype(np.int64) * n + of_bounded[:, 0])
-    relations, heads, sums = pairs // n, pairs % n, np.empty(len(pairs))
+    if not hasattr(bounds, "of"):
+        bounds = PlainBounds(bounds, model.n_relations)
+    parts = []
+    for inverse in (False, True):
+        of_bounded = triples[bounds.is_bounded(inverse)[triples[:, 1]]]
+        column = 2 if inverse else 0
+        pairs = sorted_distinct(of_bounded[:, 1].astype(np.int64) * model.n_entities + of_bounded[:, column])
+        parts.append((inverse, *np.divmod(pairs, model.n_entities)))
+    total, found = sum(len(relations) for _, relations, _ in parts), []
+    with Threads(threads) as threads:
+        for number, (inverse, relations, subjects) in enumerate(parts):
+            before = len(parts[0][1]) * number
+
+            def report(done, _):
+                progress(before + done, total)
+
+            sums = exact_sums(model, inverse, relations, subjects, threads, progress and report)
+            limits = bounds.of(relations, subjects, inverse)
+            for relation in np.unique(relations).tolist():
+                here = relations == relation
+                if not is_bounded(limits[here]).any():
+                    continue  # its bounds are of a class that none of the subjects has
+                found.append(_violations_of(relation, inverse, subjects[here], sums[here], limits[here]))
+    return sorted(found, key=lambda each: (each["relation"], each["inverse"]))
+
+
+def exact_sums(model, inverse, relations, subjects, threads, progress=None):
+    """(n,) float64: X_hr of each (subject, relation), the sum over all tails; of all heads of a tail, if inverse."""
+    sums = np.empty(len(relations))
 
     def add_up(first, last, scores):
         sums[first:last] = probability(scores).sum(1, dtype=np.float64)
 
-    with Threads(threads) as threads:
-        scored_blocks(model, 1, heads, relations, threads, add_up, progress=progress)
-    found = []
-    for relation in np.unique(relations):
-        of_relation, (lower, upper) = relations == relation, lower_upper[relation].tolist()
-        x = sums[of_relation]
-        one = {"relation": int(relation), "lower": lower, "upper": upper, "subjects": len(x)}
-        one |= {"outside": float(((x < lower) | (x > upper)).mean()), "mean": float(x.mean())}
-        one |= {"quartiles": np.percentile(x, (25, 50, 75)).tolist(), "heads": heads[of_relation], "sums": x}
-        found.append(one)
-    return found
+    if len(relations):
+        scored_blocks(model, 0 if inverse else 1, subjects, relations, threads, add_up, progress=progress)
+    return sums
+
+
+def _violations_of(relation, inverse, subjects, x, limits):
+    lower, upper = limits.T
+    one = {"relation": relation, "inverse": inverse, "lower": float(lower.min()), "upper": float(upper.max())}
+    one |= {"subjects": len(x), "outside": float(((x < lower) | (x > upper)).mean()), "mean": float(x.mean())}
+    return one | {"quartiles": np.percentile(x, (25, 50, 75)).tolist(), "heads": subjects, "sums": x}

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 import kernels
-from cardkge import group_keys, is_bounded, queries_of, shuffle_queries, step_candidates, without_loops
+from cardkge import group_keys, queries_of, shuffle_queries, step_candidates, without_loops
+from cardkge_tools.engine.limits import PlainBounds
 from cardkge_tools.engine.tables import kind_of
 from cardkge_tools.engine.trainer import Batches, NonFinite, Trainer
 
@@ -97,7 +98,12 @@ class Tile:
 
     def __init__(self, trainer, queries, columns, rows, block, bounded):
         limits, self.start, n = queries.limits, rows.start, rows.stop - rows.start
-        self.settings, self.bounds, self.block, self.parts = trainer.settings, trainer.bounds, block, columns.parts
+        self.settings, self.limits_of, self.block, self.parts = (
+            trainer.settings,
+            trainer.row_limits,
+            block,
+            columns.parts,
+        )
         self.scores = trainer.buffer("scores", n, len(columns.ids))
         self.limits = limits[rows.start : rows.stop + 1] - limits[rows.start]
         self.answers, self.masked = columns.answers[limits[rows.start] : limits[rows.stop]], columns.masked[rows]
@@ -122,7 +128,7 @@ class Tile:
         """Softmax of the block's scores; whether its coefficients are listed."""
         if self.bounded is not None:
             kernels.penalty_rows(
-                first, last, self.scores, self.parts, self.bounds, self.bounded, self.settings.penalty_weight,
+                first, last, self.scores, self.parts, self.limits_of, self.bounded, self.settings.penalty_weight,
                 (self.penalties, self.extra, self.slopes),
             )  # fmt: skip
         self.listed[first // self.block] = kernels.softmax_rows(
@@ -160,9 +166,11 @@ class SoftmaxTrainer(Trainer):
 
     def __init__(self, model, accumulators, settings, bounds, triples, threads):
         self.model, self.settings, self.threads, self.accumulators = model, settings, threads, accumulators
-        self.bounds, self.buffers = np.asarray(bounds, np.float64), {}
+        self.bounds = bounds if hasattr(bounds, "of") else PlainBounds(bounds, model.n_relations)
+        self.buffers, self.row_limits = {}, np.empty((0, 2))
         self.loopless = without_loops(triples, model.n_relations) if settings.no_loops else None
-        self.regularised = bool(is_bounded(self.bounds).any()) and settings.penalty_weight > 0
+        self.bounded = [self.bounds.is_bounded(inverse) for inverse in (False, True)]
+        self.regularised = bool(np.any(self.bounded)) and settings.penalty_weight > 0
 
     @np.errstate(over="ignore", invalid="ignore")  # what is not finite is found, and raised as NonFinite
     def step(self, queries, candidates=None, rate=None):
@@ -321,12 +329,18 @@ class SoftmaxTrainer(Trainer):
         return touched, out
 
     def bounded_rows(self, queries):
-        """For each row its relation, if X_hr of its subject counts, else -1; None where no row's does."""
+        """For each row its place in row_limits, the bounds of X_hr (of X_rt, of a query for heads), if its relation has
+        any, else -1; None where no row's has."""
         if not self.regularised:
             return None
-        asked = (queries.sides == 1) & (queries.relations < self.model.n_relations)
-        asked &= is_bounded(self.bounds)[queries.relations % self.model.n_relations]
-        return np.where(asked, queries.relations, -1).astype(np.int32)
+        relations = queries.relations % self.model.n_relations
+        inverse = (queries.sides == 0) | (queries.relations >= self.model.n_relations)
+        asked, self.row_limits = np.zeros(len(relations), bool), np.tile([0.0, np.inf], (len(relations), 1))
+        for turned, bounded in enumerate(self.bounded):
+            rows = np.flatnonzero((inverse == bool(turned)) & bounded[relations])
+            asked[rows] = True
+            self.row_limits[rows] = self.bounds.of(relations[rows], queries.given[rows], bool(turned))
+        return np.where(asked, np.arange(len(asked)), -1).astype(np.int32)
 
     def mlp_gradients(self, queries, columns):
         """`row_gradients` for ER-MLP, and the gradients of its weights."""

@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,7 +11,47 @@ from cardkge import CardkgeError
 
 def count_cores():
     """The processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, math.ceil(min(cpu_quota(), cores))))
+
+
+def cpu_quota(root="/sys/fs/cgroup", own="/proc/self/cgroup"):
+    """How many cores' time the control groups of this process (a container's, say) may use; infinity for no limit.
+
+    root: where the groups are mounted; own: the file that says which are this process's (cgroups(7), versions 1, 2).
+    """
+    try:
+        with open(own, encoding="utf-8", errors="replace") as file:
+            lines = [line.rstrip("\n").split(":", 2) for line in file]
+    except OSError:
+        return math.inf
+    quota = math.inf
+    for _, controllers, path in (line for line in lines if len(line) == 3):
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        base = os.path.join(root, controllers) if controllers else root
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        for depth in range(
+            len(parts) + 1
+        ):  # a group has no more than those above it; inside a container it is the root
+            quota = min(quota, _quota_of(os.path.join(base, *parts[:depth])))
+    return quota
+
+
+def _quota_of(folder):
+    """The quota of one control group, of either version."""
+    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+        try:
+            words = []
+            for name in names:
+                with open(os.path.join(folder, name), encoding="ascii") as file:
+                    words += file.read().split()
+            limit, period = float(words[0]), float(words[1])  # "max" is no number, -1 no limit
+        except (OSError, ValueError, IndexError):
+            continue
+        if limit > 0 and period > 0:
+            return limit / period
+    return math.inf
 
 
 class Threads:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 import kernels
-from cardkge import CardkgeError, batch_limits, corruptions, is_bounded, triple_keys
+from cardkge import CardkgeError, batch_limits, corruptions, triple_keys
 from cardkge_tools.engine.draws import ObjectSampler, SubjectSampler
+from cardkge_tools.engine.limits import PlainBounds
 from cardkge_tools.engine.tables import kind_of, output_of
 
 
@@ -61,16 +62,26 @@ class Rows:
 
 
 class Penalty:
-    """The regulariser's sums in a step: of G_hr for each relation (B,), and lambda times its gradients: d_h (B, mu, w)
-    and d_t (B, omega, w) of the subjects' and objects' rows, together in `values`, d_r (B, 1, w) of the relations', d_w
-    (B, k') of w."""
+    """The regulariser's sums in a step: of G_hr for each relation (B,), and lambda times its gradients: of the
+    subjects' and objects' rows, together in `values` (see `rows_of`), d_r (B, 1, w) of the relations', d_w (B, k') of
+    w. The first `forward` relations bound the tails of heads, the others the heads of tails."""
 
-    def __init__(self, values, rows, size, dtype):
-        width, cut = values.shape[1], rows.subjects.size
-        self.values, self.of_relations = values, np.zeros(size)
-        self.d_h = values[:cut].reshape(*rows.subjects.shape, width)
-        self.d_t = values[cut:].reshape(*rows.objects.shape, width)
+    def __init__(self, values, rows, forward, dtype):
+        size, width = len(rows.subjects), values.shape[1]
+        self.values, self.of_relations, self.forward = values, np.zeros(size), forward
+        sides = rows.subjects[:forward], rows.objects[forward:], rows.objects[:forward], rows.subjects[forward:]
+        parts = np.split(values, np.cumsum([side.size for side in sides])[:-1])
+        self.heads, of_inverse, self.tails, others = (v.reshape(*s.shape, width) for v, s in zip(parts, sides))
+        self.inverse = others, of_inverse
         self.d_r, self.d_w = np.zeros((size, 1, width), dtype), np.zeros((size, len(rows.tables[2])), dtype)
+
+    def rows_of(self, part):
+        """d_h (b, mu, w) and d_t (b, omega, w), of the subjects' and the objects' rows, for a slice of the relations,
+        all of one direction."""
+        if part.start < self.forward:
+            return self.heads[part], self.tails[part]
+        part = slice(part.start - self.forward, part.stop - self.forward)
+        return self.inverse[0][part], self.inverse[1][part]
 
     def total(self):
         """The sum of G; NaN where one is not finite."""
@@ -88,13 +99,14 @@ class Trainer:
 
     def __init__(self, model, accumulators, settings, bounds, triples, threads):
         self.model, self.settings, self.threads, self.accumulators = model, settings, threads, accumulators
-        self.bounds = np.asarray(bounds, np.float64)
-        self.bounded = np.flatnonzero(is_bounded(self.bounds))
-        sizes = model.n_entities, model.n_relations
-        self.regularised = len(self.bounded) > 0 and settings.penalty_weight > 0
+        self.bounds = bounds if hasattr(bounds, "of") else PlainBounds(bounds, model.n_relations)
+        # relations whose bounds are of the tails of heads, and of the heads of tails
+        self.bounded = np.flatnonzero(self.bounds.is_bounded())
+        self.inverse = np.flatnonzero(self.bounds.is_bounded(inverse=True))
+        self.regularised = len(self.bounded) + len(self.inverse) > 0 and settings.penalty_weight > 0
         if self.regularised:
-            self.subjects = SubjectSampler(settings.subject_pool, triples, *sizes, settings.subjects)
-            self.objects = ObjectSampler(settings.sampling, triples, *sizes, settings.objects, settings.inclusion)
+            self.samplers = self.new_samplers(triples)
+            self.inverse_samplers = self.new_samplers(np.ascontiguousarray(triples[:, ::-1]))
         self.slot_of = np.full(model.n_entities, -1, np.int32)
         self.buffers = {}
 
@@ -108,8 +120,21 @@ class Trainer:
 
     def draw(self, rng):
         """The regulariser's sample for one step: relations (B,), subjects (B, mu), counts (B,), objects, weights (B,
-        w)."""
-        return self.bounded, *self.subjects.draw(rng, self.bounded), *self.objects.draw(rng, self.bounded)
+        w). Relations of inverse bounds stand last: of these the subjects are tails, and the objects heads."""
+        parts = []
+        for relations, samplers in ((self.bounded, self.samplers), (self.inverse, self.inverse_samplers)):
+            if len(relations):
+                drawn = [sampler.draw(rng, relations) for sampler in samplers]
+                parts.append((relations, *drawn[0], *drawn[1]))
+        return parts[0] if len(parts) == 1 else tuple(one_below_another(*each) for each in zip(*parts))
+
+    def new_samplers(self, triples):
+        """Samplers of subjects, the heads, and objects, the tails of these triples."""
+        settings, sizes = self.settings, (self.model.n_entities, self.model.n_relations)
+        return (
+            SubjectSampler(settings.subject_pool, triples, *sizes, settings.subjects),
+            ObjectSampler(settings.sampling, triples, *sizes, settings.objects, settings.inclusion),
+        )
 
     @np.errstate(over="ignore", invalid="ignore")  # what is not finite is found, and raised as NonFinite
     def step(self, ends, relations, sample=None, learning_rate=None):
@@ -126,7 +151,7 @@ class Trainer:
         penalty, tasks = self.begin_penalty(sample, rows)
         batch = rows.ends, relations, relation_units(relations)
         loss, coefficients, d_relation, d_output = self.losses(batch, rows.tables, beside=tasks)
-        d_relation[sample[0]] += penalty.d_r[:, 0]
+        np.add.at(d_relation, sample[0], penalty.d_r[:, 0])  # a relation may stand there for both directions
         d_output += penalty.d_w.sum(0)
         d_rows = self.add_up(batch, rows, coefficients, penalty.values)
         sums = {"loss": loss, "l2": 0.0, "penalty": penalty.total()}
@@ -147,11 +172,14 @@ class Trainer:
         """Pass 1: the distinct entities of a step, and the rows to score."""
         model, mlp = self.model, kind_of(self.model) == kernels.ERMLP
         _, subjects, _, objects, _ = sample
-        ids = np.concatenate((ends.ravel(), subjects.ravel(), objects.ravel()))
+        cut = self.forward(sample)  # heads of all, then tails of all
+        n_heads = subjects[:cut].size + objects[cut:].size
+        parts = subjects[:cut], objects[cut:], objects[:cut], subjects[cut:]
+        ids = np.concatenate((ends.ravel(), *(part.ravel() for part in parts)))
         slots = self.buffer("slots", len(ids), dtype=np.int32)
         entities = self.buffer("entities", min(len(ids), model.n_entities), dtype=np.int32)
         uses = self.buffer("uses", len(entities), dtype=np.int32)
-        count, a, b = kernels.number_entities(ids, ends.size, subjects.size, mlp, self.slot_of, entities, uses, slots)
+        count, a, b = kernels.number_entities(ids, ends.size, n_heads, mlp, self.slot_of, entities, uses, slots)
         rows = Rows(entities[:count], uses[:count], slots, count)
         rows.tables = model.params["entity"], model.params["relation"], output_of(model)
         if mlp:  # hidden rows: those of heads, of slots [0, b), then those of tails, of slots [a, count)
@@ -160,12 +188,18 @@ class Trainer:
             rows.heads, rows.tails = rows.embeddings[:b], rows.embeddings[a:]
             rows.tables, rows.count = self.hidden_tables(rows.heads, rows.tails), b + count - a
             slots[1 : ends.size : 2] += b - a
-            slots[ends.size + subjects.size :] += b - a
+            slots[ends.size + n_heads :] += b - a
             ids = slots
-        batch, subjects, objects = np.split(ids, [ends.size, ends.size + subjects.size])
+        limits = np.cumsum([ends.size, *(part.size for part in parts[:-1])])
+        batch, *places = np.split(ids, limits)
+        places = [place.reshape(part.shape) for place, part in zip(places, parts)]
         rows.ends = batch.reshape(ends.shape)
-        rows.subjects, rows.objects = subjects.reshape(sample[1].shape), objects.reshape(sample[3].shape)
+        rows.subjects, rows.objects = np.concatenate(places[::3]), np.concatenate(places[2:0:-1])
         return rows
+
+    def forward(self, sample):
+        """How many of a sample's relations, the first, bound the tails of heads."""
+        return max(len(sample[0]) - len(self.inverse), 0)
 
     def losses(self, batch, tables, beside):
         """Pass 2: the loss, d loss / d score of every example (n, 1 + m), the gradients of relation rows and of w; the
@@ -279,11 +313,13 @@ class Trainer:
         stand first in each row of the sample's weights."""
         relations, subjects, _, _, weights = sample
         values = self.buffer("values", rows.subjects.size + rows.objects.size, rows.tables[0].shape[1])
-        penalty = Penalty(values, rows, len(relations), self.model.dtype)
+        cut = self.forward(sample)
+        penalty = Penalty(values, rows, cut, self.model.dtype)
         some = max(
             1, 2**14 // max(1, subjects.shape[1] * weights.shape[1])
         )  # of small blocks several relations at once
-        parts = [slice(i, i + some) for i in range(0, len(relations), some)]
+        limits = (0, cut), (cut, len(relations))
+        parts = [slice(i, min(i + some, end)) for start, end in limits for i in range(start, end, some)]
         return penalty, [functools.partial(self.penalty_of_relations, part, sample, rows, penalty) for part in parts]
 
     @np.errstate(over="ignore", invalid="ignore")
@@ -293,12 +329,13 @@ class Trainer:
         In each row of the weights those that are not 0 stand first, so that the columns after the last of them are left
         out for all of the part."""
         model, mlp, (table, relation_rows, output) = self.model, kind_of(self.model) == kernels.ERMLP, rows.tables
-        relations, _, counts, _, weights = (each[part] for each in sample)
+        relations, subjects, counts, _, weights = (each[part] for each in sample)
+        inverse = part.start >= penalty.forward
         m = max(1, np.count_nonzero(weights.any(0)))  # a smaller sample is filled up with weights of 0
-        d_h, d_r, d_w = penalty.d_h[part], penalty.d_r[part], penalty.d_w[part]
-        penalty.d_t[part, m:] = 0
-        d_t = penalty.d_t[part, :m]
-        h, r = take(table, rows.subjects[part]), relation_rows[relations, None]
+        (d_h, d_t), d_r, d_w = penalty.rows_of(part), penalty.d_r[part], penalty.d_w[part]
+        d_t[:, m:] = 0
+        d_t = d_t[:, :m]
+        h, r = take(table, rows.subjects[part]), turned(relation_rows[relations, None], inverse, model)
         t = take(table, rows.objects[part, :m])
         # of objects by subjects: BLAS finds this product faster than its transpose
         if mlp:
@@ -308,9 +345,9 @@ class Trainer:
         else:
             scores = model.match(t, model.query_tails(h, r))
         sums, scale = np.empty(h.shape[1]), model.dtype.type(self.settings.penalty_weight)
-        for i, (x, w, n, relation) in enumerate(zip(scores, weights[:, :m], counts, relations)):
-            bounds = self.bounds[relation]
-            penalty.of_relations[part.start + i] = kernels.bounded_sums(x, w, n, *bounds, scale, sums)
+        for i, (x, w, n, relation) in enumerate(zip(scores, weights[:, :m], counts, relations.tolist())):
+            lower, upper = np.ascontiguousarray(self.bounds.of(relation, subjects[i], inverse).T)
+            penalty.of_relations[part.start + i] = kernels.bounded_sums(x, w, n, lower, upper, scale, sums)
         upstream, violated = np.swapaxes(scores, 1, 2), penalty.of_relations[part].any()
         if mlp or not violated:
             d_h[...] = d_t[...] = 0
@@ -320,6 +357,31 @@ class Trainer:
             d_r[...] = d_h.sum(1, keepdims=True)
         elif violated:
             d_h[...], d_r[...], _ = model.d_pairs(h, r, t, upstream, None, d_t)
+            d_r[...] = turned(d_r, inverse, model)
+
+
+def turned(r, inverse, model):
+    """Relation rows with which phi(h, r, t) = phi(t, turned r, h), for bounds of the inverse: the complex conjugate for
+    ComplEx. For DistMult the row itself; for ER-MLP too, whose hidden rows of heads and tails only change places."""
+    if not inverse or kind_of(model) != kernels.COMPLEX:
+        return r
+    real, imaginary = np.split(r, 2, axis=-1)
+    return np.concatenate((real, -imaginary), axis=-1)
+
+
+def one_below_another(one, other):
+    """Two arrays with the same number of axes as one; the narrower filled up with its first column (ids) or 0
+    (weights)."""
+    if one.ndim == 1:
+        return np.concatenate((one, other))
+    width = max(one.shape[1], other.shape[1])
+    filled = []
+    for part in (one, other):
+        more = np.zeros((len(part), width - part.shape[1]), part.dtype)
+        if part.dtype.kind == "i":
+            more[:] = part[:, :1]
+        filled.append(np.concatenate((part, more), axis=1))
+    return np.concatenate(filled)
 
 
 def take(table, ids):

@@ -2,6 +2,8 @@
 
 import time
 
+import numpy as np
+
 from cardkge import CardkgeError, checked_triples, learning_rate, metrics, without_loops
 from cardkge_tools.engine.plain import PlainSoftmaxTrainer, PlainTrainer
 from cardkge_tools.engine.ranking import rank_triples
@@ -29,9 +31,10 @@ def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
     check_sizes(run, dataset)
     with Threads(threads) as threads:
         softmax = settings.loss == "softmax"
+        triples = np.asarray(dataset.train)
         kinds = (PlainTrainer, PlainSoftmaxTrainer) if kind_of(run.model) is OWN else (Trainer, SoftmaxTrainer)
-        trainer = kinds[softmax](run.model, run.accumulators, settings, run.bounds, dataset.train, threads)
-        batches = (SoftmaxBatches if softmax else Batches)(trainer, dataset.train)
+        trainer = kinds[softmax](run.model, run.accumulators, settings, run.limits, triples, threads)
+        batches = (SoftmaxBatches if softmax else Batches)(trainer, triples)
         while run.epoch < settings.epochs:
             if out_of_patience(run):
                 return "patience"

@@ -1,0 +1,209 @@
+"""Names of a graph by the million: each kept once, as bytes, with an id; blocks of lines become ids, ids become lines.
+
+A Python dict of names costs 150 bytes a name beside the name itself, and half a microsecond a look-up. Here the names
+lie one after the other in one array (*arena*), and a hash table of their ids finds them.
+"""
+
+import itertools
+
+import numpy as np
+
+from kernels import compiled, inlined
+
+FULL = 0.5  # share of the hash table's slots in use before it grows
+OK, IRREGULAR = 0, 1
+_START, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x9E3779B97F4A7C15)  # any odd number that mixes well
+
+
+@compiled
+def split_lines(codes, separator, ending, starts, ends):
+    """Find three fields in each line: `a SEPARATOR b SEPARATOR c ENDING`.
+
+    codes: (L,) uint8, whole lines, each with LF at its end. separator: one byte. ending: (e,) uint8, what stands
+    between the third field and the LF. starts, ends: (3 n,) int64, filled with where the fields are.
+    Returns (lines found, OK), or (lines before it, IRREGULAR) at a line of another form: an empty field, a separator
+    too many, or a third field that begins with a quotation mark.
+    """
+    at, found, size = 0, 0, len(codes)
+    while at < size:
+        for column in range(3):
+            start = at
+            while codes[at] != separator and codes[at] != 10:
+                at += 1
+            if at == start or (column < 2 and codes[at] == 10):
+                return found // 3, IRREGULAR
+            starts[found + column], ends[found + column] = start, at
+            if column < 2:
+                at += 1
+        if codes[starts[found + 2]] == 34 and len(ending):
+            return found // 3, IRREGULAR
+        for byte in ending:
+            if codes[at] != byte:
+                return found // 3, IRREGULAR
+            at += 1
+        if codes[at] != 10:
+            return found // 3, IRREGULAR
+        at += 1
+        found += 3
+    return found // 3, OK
+
+
+@inlined
+def eight_bytes(codes, at):
+    """codes[at:at + 8] as one number, which compiles to one load."""
+    word = np.uint64(0)
+    for i in range(8):
+        word |= np.uint64(codes[at + np.uint64(i)]) << np.uint64(8 * i)
+    return word
+
+
+@inlined
+def hash_bytes(codes, start, end):
+    """A hash of codes[start:end], eight bytes at a time. Positions are uint64: no test whether they are negative."""
+    value, at = _START ^ (end - start), start
+    while at + np.uint64(8) <= end:
+        value = (value ^ eight_bytes(codes, at)) * _PRIME
+        value ^= value >> np.uint64(32)
+        at += np.uint64(8)
+    while at < end:
+        value = (value ^ np.uint64(codes[at])) * _PRIME
+        at += np.uint64(1)
+    return (value ^ (value >> np.uint64(29))) * _PRIME
+
+
+@inlined
+def same_bytes(codes, start, end, arena, begin):
+    """Whether codes[start:end] lies at arena[begin:] too."""
+    while start + np.uint64(8) <= end:
+        if eight_bytes(codes, start) != eight_bytes(arena, begin):
+            return False
+        start, begin = start + np.uint64(8), begin + np.uint64(8)
+    while start < end:
+        if codes[start] != arena[begin]:
+            return False
+        start, begin = start + np.uint64(1), begin + np.uint64(1)
+    return True
+
+
+@compiled
+def intern(codes, starts, ends, slots, hashes, offsets, arena, count, ids):
+    """The ids of names; a new name gets the next id.
+
+    codes: (L,) uint8; the names are codes[starts[i]:ends[i]]. slots: (2^b,) int32, an id or -1; hashes: of the names
+    by id, uint64; name i lies at arena[offsets[i]:offsets[i + 1]]. All are large enough for every name to be new, and
+    changed in place. count: of names so far. ids: (n,) int32, filled. Returns the new count.
+    """
+    mask = np.uint64(len(slots) - 1)
+    for i in range(len(starts)):
+        start, end = np.uint64(starts[i]), np.uint64(ends[i])
+        value = hash_bytes(codes, start, end)
+        slot = (value >> np.uint64(32)) & mask
+        while True:
+            known = slots[slot]
+            if known < 0:
+                begin = np.uint64(offsets[count])
+                for at in range(end - start):
+                    arena[begin + at] = codes[start + at]
+                offsets[count + 1] = begin + end - start
+                hashes[count], slots[slot], ids[i] = value, count, count
+                count += 1
+                break
+            begin = np.uint64(offsets[known])
+            length = np.uint64(offsets[known + 1]) - begin
+            if hashes[known] == value and length == end - start and same_bytes(codes, start, end, arena, begin):
+                ids[i] = known
+                break
+            slot = (slot + np.uint64(1)) & mask
+    return count
+
+
+@compiled
+def fill_slots(slots, hashes, count):
+    """Enter names 0 to count - 1 in an empty hash table, by their hashes."""
+    mask = np.uint64(len(slots) - 1)
+    for known in range(count):
+        slot = (hashes[known] >> np.uint64(32)) & mask
+        while slots[slot] >= 0:
+            slot = (slot + np.uint64(1)) & mask
+        slots[slot] = known
+
+
+@compiled
+def join_lines(triples, entities, entity_offsets, relations, relation_offsets, text):
+    """Write `head TAB relation TAB tail LF` for each of triples (n, 3) into text (L,) uint8, which is long enough.
+    Names lie as in `intern`. Returns the number of bytes."""
+    at = np.uint64(0)
+    for row in range(len(triples)):
+        for column in range(3):
+            name = triples[row, column]
+            source, limits = (relations, relation_offsets) if column == 1 else (entities, entity_offsets)
+            start = np.uint64(limits[name])
+            length = np.uint64(limits[name + 1]) - start
+            for i in range(length):
+                text[at + i] = source[start + i]
+            text[at + length] = 10 if column == 2 else 9
+            at += length + np.uint64(1)
+    return at
+
+
+class Names:
+    """Distinct names (bytes) in order of first appearance; the position of a name is its id."""
+
+    def __init__(self):
+        self.count = 0
+        self.slots = np.full(1 << 12, -1, np.int32)
+        self.hashes = np.empty(1 << 11, np.uint64)
+        self.offsets = np.zeros(1 + (1 << 11), np.int64)
+        self.arena = np.empty(1 << 16, np.uint8)
+
+    def __len__(self):
+        return self.count
+
+    def ids(self, codes, starts, ends):
+        """(n,) int32 of the names codes[starts[i]:ends[i]]."""
+        self._make_room(len(starts), int((ends - starts).sum()))
+        found = np.empty(len(starts), np.int32)
+        tables = self.slots, self.hashes, self.offsets, self.arena
+        self.count = intern(codes, starts, ends, *tables, self.count, found)
+        return found
+
+    def _make_room(self, names, size):
+        count, used = self.count + names, int(self.offsets[self.count]) + size
+        if count > len(self.hashes):
+            self.hashes = _longer(self.hashes, count)
+            self.offsets = _longer(self.offsets, count + 1)
+        if used > len(self.arena):
+            self.arena = _longer(self.arena, used)
+        if count > FULL * len(self.slots):
+            self.slots = np.full(1 << int(np.ceil(np.log2(1.5 * count / FULL))), -1, np.int32)
+            fill_slots(self.slots, self.hashes, self.count)
+
+    def __iter__(self):
+        """The names, bytes, by id."""
+        limits = self.offsets[: self.count + 1].tolist()
+        whole = memoryview(self.arena)
+        return (whole[start:end].tobytes() for start, end in itertools.pairwise(limits))
+
+
+def _longer(array, size):
+    """The array with room for `size` elements and half as many again, what it holds kept."""
+    new = np.empty(size + size // 2, array.dtype)
+    new[: len(array)] = array
+    return new
+
+
+def packed(names):
+    """(arena, offsets) of a list of bytes."""
+    offsets = np.zeros(len(names) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, names), np.int64, len(names)), out=offsets[1:])
+    return np.frombuffer(b"".join(names), np.uint8), offsets
+
+
+def triple_lines(triples, entities, relations):
+    """The lines of triples (n, 3), bytes; entities and relations as `packed` gives them."""
+    size = 3 * len(triples)
+    for column, (_, offsets) in enumerate((entities, relations, entities)):
+        size += int(offsets[triples[:, column] + 1].sum() - offsets[triples[:, column]].sum())
+    text = np.empty(size, np.uint8)
+    join_lines(triples, *entities, *relations, text)
+    return text.data

@@ -1,0 +1,74 @@
+"""Names as people write them: which look the same, and how one is found."""
+
+import collections
+import difflib
+import os
+import unicodedata
+
+from cardkge import CardkgeError
+from cardkge_tools.display import LONGEST, brief, shown
+
+HEADER_WORDS = (
+    "head h relation r rel tail t subject subj s predicate pred p property object obj o source src from target dst to"
+    " edge label type node1 node2 entity entity1 entity2 relationship start end subject_id predicate_id object_id"
+)
+
+
+def plain_form(name):
+    """The form in which names that look the same are the same: NFC, without white space at the ends."""
+    return unicodedata.normalize("NFC", name).strip()
+
+
+def look_alikes(names):
+    """Lists of names that have one plain form, in order; names with one spelling are in none."""
+    first, groups = {}, collections.defaultdict(list)
+    for name in names:
+        if name.isascii() and name.strip() == name:
+            form = name
+        else:
+            form = plain_form(name)
+        if form in first:
+            groups[form].append(name)
+        else:
+            first[form] = name
+    return [[first[form], *others] for form, others in groups.items()]
+
+
+def look_alike_warnings(entities, relations):
+    """A sentence for entities, and one for relations, that look the same but are spelt differently."""
+    found = []
+    for what, names in (("entities", entities), ("relations", relations)):
+        if groups := look_alikes(names):
+            one, other = (ascii(name) for name in groups[0][:2])
+            found.append(
+                f"{what} that differ in Unicode form or outer spaces alone: {sum(map(len, groups))} names,"
+                f" {len(groups)} when written alike, such as {brief(one)} and {brief(other)}; they are kept apart"
+            )
+    return found
+
+
+def is_header(fields):
+    """Whether three fields are words that name columns."""
+    words = [field.strip().strip("\"'#:").lower() for field in fields]
+    return set(words) <= set(HEADER_WORDS.split()) and len(set(words)) == 3
+
+
+def find_name(names, name, kind):
+    """(id, note) of a name. Where it is spelt in another Unicode form or with other outer spaces it is found all the
+    same, if there is one such name, and the note says so; else note is None. CardkgeError for an unknown name, which
+    proposes similar ones."""
+    # where the locale is not UTF-8, Python has read the argument's bytes in another way
+    name = os.fsencode(name).decode("utf-8", "replace")
+    if name in names:
+        return names.index(name), None
+    form = plain_form(name)
+    alike = [i for i, known in enumerate(names) if plain_form(known) == form]
+    if len(alike) == 1:
+        return alike[0], f"{kind} {brief(name)!a} is not in the data; {names[alike[0]]!a}, which looks alike, is"
+    near = difflib.get_close_matches(name, names, 3) if len(name) <= LONGEST else []
+    hint = (
+        f"did you mean {', '.join(map(shown, near))}?"
+        if near
+        else "`data show NAME` lists the relations, with examples"
+    )
+    raise CardkgeError(f"{kind} {shown(name, quoted=True)} is unknown to the run; {hint}")

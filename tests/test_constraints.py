@@ -1,0 +1,362 @@
+"""Bounds of relations, inverses and classes: files, SHACL, OWL, which apply, and mining them."""
+
+import math
+import time
+
+import numpy as np
+import pytest
+
+from cardkge import CardkgeError
+from cardkge_tools import constraints, rdf
+from cardkge_tools.constraints import Bound, Constraints, Types, Vocabulary, bounds_of, convert, read_files, read_tsv
+
+INF = math.inf
+EX = "http://example.org/"
+PREFIXES = "".join(
+    f"@prefix {prefix}: <{namespace}> .\n"
+    for prefix, namespace in {**rdf.WELL_KNOWN, "ex": EX, "xsd": "http://www.w3.org/2001/XMLSchema#"}.items()
+)
+
+
+def graph(relations=("knows", "parent"), classes=("person", "city"), pairs=((0, 0), (1, 0), (2, 1)), prefixes=None):
+    return Vocabulary(["anna", "bob", "paris"], list(relations), Types(classes, pairs), rdf.Prefixes(prefixes or {}))
+
+
+def written(tmp_path, text, name="bounds.tsv"):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def rows(bounds):
+    return [(bound.name, bound.lower, bound.upper, bound.kind) for bound in getattr(bounds, "bounds", bounds)]
+
+
+# --- TSV
+
+
+def test_tsv_with_classes_and_inverse(tmp_path):
+    path = written(
+        tmp_path, "parent\t0\t2\n^parent\t0\tinf\n\nparent\t1\t2\tperson\nparent\t0\t0\tcity\nknows\t1e1\t2.5e1\t\n"
+    )
+    found, notes = read_files([path], graph())
+    assert rows(found) == [
+        ("parent", 0, 2, None), ("^parent", 0, INF, None), ("parent", 1, 2, "person"), ("parent", 0, 0, "city"),
+        ("knows", 10, 25, None),
+    ]  # fmt: skip
+    assert notes == []
+    constraints.write_tsv(tmp_path / "again.tsv", found)
+    assert rows(read_tsv(tmp_path / "again.tsv", graph())) == rows(found)
+    assert "^parent\t0\tinf\nparent\t1\t2\tperson\n" in (tmp_path / "again.tsv").read_text()
+
+
+@pytest.mark.parametrize(
+    "text, fault",
+    [
+        ("knows\t1\n", ":1: expected relation, lower, upper and perhaps a class with tabs between, found 2 fields"),
+        ("knows\t0\t1\na\t0\t1\n", ":2: unknown relation 'a'; expected one of the data set's 2"),
+        ("knows\t0\t1\tcat\n", ":1: unknown class 'cat'; expected one of the data set's 2"),
+        ("knows\t0\t1\tcity\nknows\t0\t2\tcity\n", ":2: relation 'knows' of class 'city' for the second"),
+        ("^knows\t0\t1\n^knows\t0\t2\n", ":2: relation '\\^knows' for the second time, after line 1"),
+        *(
+            (f"knows\t0\t{number}\n", ":1: expected two numbers of at least 0, inf for no upper bound, found '0'")
+            for number in ("1_0", "１", "*", "-1", "unbounded", "nan", "1e", "0x1", " 1")
+        ),
+        ("knows\t2\t1\n", ":1: expected 0 <= lower <= upper, lower finite, inf for no upper bound, found '2' and '1'"),
+        ("knows\tinf\tinf\n", ":1: expected 0 <= lower <= upper, lower finite"),
+        ("parent\t0\t2\nparent\t3\t4\tperson\n", "no number is left between parent 0 to 2 .*:1. and parent of pers"),
+    ],
+)  # fmt: skip
+def test_faults_of_tsv_name_lines(tmp_path, text, fault):
+    with pytest.raises(CardkgeError, match=fault):
+        read_files([written(tmp_path, text)], graph())
+
+
+def test_no_types_no_classes(tmp_path):
+    with pytest.raises(CardkgeError, match=r"class 'city', but the data set has no types.tsv"):
+        read_files([written(tmp_path, "knows\t0\t1\tcity\n")], graph(classes=(), pairs=()))
+
+
+def test_a_file_without_a_bound_is_said(tmp_path):
+    found, notes = read_files([written(tmp_path, "\n\t\t\n")], graph())
+    assert len(found) == 0 and notes == [f"{tmp_path}/bounds.tsv: no bound in it for this graph"]
+
+
+def test_a_name_in_another_unicode_form_is_found(tmp_path):
+    composed, decomposed = "\u00e9t\u00e9", "e\u0301te\u0301"
+    found, _ = read_files([written(tmp_path, f"{decomposed}\t0\t1\n")], graph((composed,)))
+    assert rows(found) == [(composed, 0, 1, None)]
+
+
+def test_two_files(tmp_path):
+    one, two = written(tmp_path, "parent\t0\t2\n"), written(tmp_path, "parent\t0\t0\tcity\n", "two.tsv")
+    assert rows(read_files([one, two], graph())[0]) == [("parent", 0, 2, None), ("parent", 0, 0, "city")]
+    with pytest.raises(CardkgeError, match=r"twice the same relation and class: parent 0 to 2 .*bounds.tsv:1. and "):
+        read_files([one, written(tmp_path, "parent\t0\t3\n", "two.tsv")], graph())
+
+
+# --- which bounds apply
+
+
+def test_the_tightest_applies():
+    types = Types(["person", "child", "city"], [(0, 0), (1, 0), (1, 1), (2, 2)])
+    found = Constraints(
+        [
+            Bound("parent", 0, 5),
+            Bound("parent", 1, 2, kind="person"),
+            Bound("parent", 2, 4, kind="child"),
+            Bound("parent", 0, 0, kind="city"),
+            Bound("knows", 0, 3, inverse=True),
+            Bound("knows", 0, 1, inverse=True, kind="city"),
+        ],
+        ["knows", "parent"],
+        types,
+    )
+    assert found.of(1, [0, 1, 2, 3]).tolist() == [[1, 2], [2, 2], [0, 0], [0, 5]]
+    assert found.of([1, 0, 1], [0, 0, 2]).tolist() == [[1, 2], [0, INF], [0, 0]]
+    assert found.of(0, [0, 2], inverse=True).tolist() == [[0, 3], [0, 1]]
+    assert found.plain.tolist() == [[0, INF], [0, 5]]
+    assert found.of_all(inverse=True).tolist() == [[0, 3], [0, INF]]
+    assert found.is_bounded().tolist() == [False, True] and found.is_bounded(inverse=True).tolist() == [True, False]
+    assert (bounds_of(found, 1, [0, 1]) == found.of(1, [0, 1])).all()
+    plain = np.array([[0, 2], [1, INF]])
+    assert bounds_of(plain, [1, 0], [5, 5]).tolist() == [[1, INF], [0, 2]]
+    assert bounds_of(plain, [1, 0], [5, 5], inverse=True).tolist() == [[0, INF]] * 2
+
+
+def test_bounds_of_classes_conflict_only_where_they_share_a_member():
+    bounds = [Bound("r", 0, 1, kind="a", where="x:1"), Bound("r", 2, 3, kind="b", where="x:2")]
+    Constraints(bounds, ["r"], Types(["a", "b"], [(0, 0), (1, 1)]))
+    with pytest.raises(
+        CardkgeError, match=r"no number is left between r of a 0 to 1 \(x:1\) and r of b 2 to 3 \(x:2\)"
+    ):
+        Constraints(bounds, ["r"], Types(["a", "b"], [(0, 0), (1, 1), (0, 1)]))
+
+
+def test_types(tmp_path):
+    path = written(tmp_path, "anna\tperson\nbob\tperson\nanna\tdoctor\nzoe\tperson\nanna\tperson\n", "types.tsv")
+    types = constraints.read_types(path, ["anna", "bob", "paris"])
+    assert types.classes == ["person", "doctor"] and types.unknown == 1
+    assert types.pairs.tolist() == [[0, 0], [0, 1], [1, 0]]
+    assert types.members("person").tolist() == [0, 1] and types.of(0) == ["person", "doctor"] and types.of(2) == []
+    assert types.has([2, 1, 0], "doctor").tolist() == [False, False, True]
+    assert types.has([0], "cat").tolist() == [False]
+    constraints.write_types(tmp_path / "again.tsv", types, ["anna", "bob", "paris"])
+    assert (tmp_path / "again.tsv").read_text() == "anna\tperson\nanna\tdoctor\nbob\tperson\n"
+    with pytest.raises(CardkgeError, match=r"types\.tsv:1: expected an entity and its class"):
+        constraints.read_types(written(tmp_path, "anna\n", "types.tsv"), ["anna"])
+
+
+# --- SHACL and OWL
+
+SHAPES = """
+ex:PersonShape a sh:NodeShape ; sh:targetClass ex:person ;
+    sh:property [ sh:path ex:parent ; sh:minCount 1 ; sh:maxCount 2 ] ;
+    sh:property [ sh:path ex:knows ; sh:qualifiedMinCount 1 ; sh:qualifiedValueShape [ sh:class ex:person ] ] ;
+    sh:property [ sh:path ex:parent ; sh:maxCount 3 ] ;
+    sh:node ex:Named .
+ex:Named a sh:NodeShape ; sh:property [ sh:path [ sh:inversePath ex:parent ] ; sh:maxCount 20 ] .
+ex:city a sh:NodeShape, rdfs:Class ; sh:and ( [ sh:property [ sh:path ex:parent ; sh:maxCount 0 ] ] ) .
+[] a sh:NodeShape ; sh:targetSubjectsOf ex:knows ; sh:property [ sh:path ex:knows ; sh:maxCount 9 ] .
+[] a sh:PropertyShape ; sh:targetObjectsOf ex:knows ; sh:path [ sh:inversePath ex:knows ] ; sh:maxCount 8 .
+ex:Off sh:targetClass ex:person ; sh:deactivated true ; sh:property [ sh:path ex:knows ; sh:maxCount 1 ] .
+"""
+
+
+def read_shapes(tmp_path, text, **of_graph):
+    pytest.importorskip("pyoxigraph")
+    path = written(tmp_path, PREFIXES + text, "shapes.ttl")
+    return read_files(
+        [path], graph(("ex:knows", "ex:parent"), ("ex:person", "ex:city"), prefixes={"ex": EX}, **of_graph)
+    )
+
+
+def test_shacl(tmp_path):
+    found, notes = read_shapes(tmp_path, SHAPES)
+    assert sorted(rows(found), key=str) == [
+        ("^ex:knows", 0, 8, None),
+        ("^ex:parent", 0, 20, "ex:person"),
+        ("ex:knows", 0, 9, None),
+        ("ex:knows", 1, INF, "ex:person"),
+        ("ex:parent", 0, 0, "ex:city"),
+        ("ex:parent", 1, 2, "ex:person"),
+    ]
+    assert notes == []
+
+
+def test_qualified_maxima_need_the_range(tmp_path):
+    text = """ex:S sh:targetClass ex:person ; sh:property [ sh:path ex:knows ;
+        sh:qualifiedMaxCount 4 ; sh:qualifiedMinCount 1 ; sh:qualifiedValueShape [ sh:class ex:person ] ] {} . {}"""
+    found, notes = read_shapes(tmp_path, text.format("", ""))
+    assert rows(found) == [("ex:knows", 1, INF, "ex:person")]
+    assert notes == [f"{tmp_path}/shapes.ttl: sh:qualifiedMaxCount of ex:knows, whose values may be of other classes"]
+    for more in (
+        ("", "ex:knows rdfs:range ex:person ."),
+        ("", "ex:knows rdfs:range ex:student . ex:student rdfs:subClassOf ex:person ."),
+        ("; sh:property [ sh:path ex:knows ; sh:class ex:person ]", ""),
+    ):
+        found, notes = read_shapes(tmp_path, text.format(*more))
+        assert rows(found) == [("ex:knows", 1, 4, "ex:person")] and notes == []
+
+
+def test_what_is_not_read_is_said(tmp_path):
+    text = """
+    ex:A sh:targetNode ex:anna ; sh:property [ sh:path ex:knows ; sh:maxCount 1 ] .
+    ex:B sh:targetClass ex:person ; sh:property [ sh:path ( ex:knows ex:parent ) ; sh:maxCount 1 ] ; sh:or ( ex:A ) .
+    ex:C sh:targetSubjectsOf ex:parent ; sh:property [ sh:path ex:knows ; sh:maxCount 1 ] .
+    ex:D sh:targetClass ex:person ; sh:property [ sh:path ex:likes ; sh:maxCount 1 ] .
+    ex:E sh:targetClass ex:cat ; sh:property [ sh:path ex:knows ; sh:maxCount 1 ] .
+    """
+    found, notes = read_shapes(tmp_path, text)
+    assert rows(found) == []
+    assert [note.partition(": ")[2] for note in notes] == [
+        "sh:targetNode is not read (ex:A)",
+        "shape ex:A has no target that is read",
+        "paths other than a property or its inverse are not read",
+        "sh:or is not read (ex:B)",
+        "subjects of ex:parent as target of a bound on another property",
+        "1 of 2 bounds dropped, on relations that the graph does not have (ex:likes)",
+        "1 of 2 bounds dropped, on classes that have no member (ex:cat)",
+        "no bound in it for this graph",
+    ]
+
+
+def test_shapes_that_contradict_one_another(tmp_path):
+    text = """ex:A sh:targetClass ex:person ; sh:property ex:P, ex:Q .
+    ex:P sh:path ex:knows ; sh:maxCount 1 . ex:Q sh:path ex:knows ; sh:minCount 2 ."""
+    fault = r"no number is left between ex:knows of ex:person .* \(.*shapes\.ttl, ex:P\) and .* \(.*shapes\.ttl, ex:Q\)"
+    with pytest.raises(CardkgeError, match=fault):
+        read_shapes(tmp_path, text)
+    with pytest.raises(CardkgeError, match=r"shapes\.ttl, ex:P: maxCount is \"many\"; expected a number"):
+        read_shapes(
+            tmp_path, 'ex:A sh:targetClass ex:person ; sh:property ex:P . ex:P sh:path ex:knows ; sh:maxCount "many" .'
+        )
+
+
+def test_owl(tmp_path):
+    text = """
+    ex:parent a owl:InverseFunctionalProperty .
+    ex:knows a owl:ObjectProperty, owl:FunctionalProperty .
+    ex:person a owl:Class ; rdfs:subClassOf
+        [ a owl:Restriction ; owl:onProperty ex:parent ; owl:cardinality "2"^^xsd:nonNegativeInteger ] ,
+        [ owl:onProperty [ owl:inverseOf ex:knows ] ; owl:maxCardinality 7 ] ,
+        [ owl:onProperty ex:knows ; owl:someValuesFrom ex:person ] .
+    ex:city owl:equivalentClass
+        [ owl:intersectionOf ( ex:place [ owl:onProperty ex:parent ; owl:maxCardinality 0 ] ) ] .
+    owl:Thing rdfs:subClassOf [ owl:onProperty ex:parent ; owl:minQualifiedCardinality 1 ; owl:onClass ex:person ] .
+    """
+    found, notes = read_shapes(tmp_path, text, pairs=((0, 0), (1, 0)))
+    assert sorted(rows(found), key=str) == [
+        ("^ex:knows", 0, 7, "ex:person"),
+        ("^ex:parent", 0, 1, None),
+        ("ex:knows", 0, 1, None),
+        ("ex:knows", 1, INF, "ex:person"),
+        ("ex:parent", 0, 0, "ex:city"),
+        ("ex:parent", 1, INF, None),
+        ("ex:parent", 2, 2, "ex:person"),
+    ]
+    assert notes == []
+
+
+def test_qualified_maxima_of_owl(tmp_path):
+    text = """ex:person rdfs:subClassOf
+        [ owl:onProperty ex:knows ; owl:qualifiedCardinality 2 ; owl:onClass ex:person ] . {}"""
+    found, notes = read_shapes(tmp_path, text.format(""))
+    assert rows(found) == [("ex:knows", 2, INF, "ex:person")] and "qualified maximum of ex:knows" in notes[0]
+    found, notes = read_shapes(tmp_path, text.format("ex:knows rdfs:range ex:person ."))
+    assert rows(found) == [("ex:knows", 2, 2, "ex:person")] and notes == []
+
+
+@pytest.mark.parametrize("standard", ["shacl", "owl"])
+@pytest.mark.parametrize("prefixes", [{}, {"ex": EX}])
+def test_convert_goes_both_ways(tmp_path, standard, prefixes):
+    pytest.importorskip("pyoxigraph")
+    names = ("ex:knows", "ex:has part/of") if prefixes else ("knows", "has part 50%")
+    text = f"{names[0]}\t0\t2\n^{names[0]}\t1\tinf\n{names[1]}\t3\t3\tBjörn's class\n^{names[1]}\t0\t4\t{names[0]}\n"
+    source = written(tmp_path, text)
+    rdf.write_prefixes(tmp_path / "prefixes.tsv", rdf.Prefixes(prefixes))
+    convert(source, tmp_path / "bounds.ttl", standard=standard)
+    assert ("sh:maxCount 2" if standard == "shacl" else "owl:maxCardinality") in (tmp_path / "bounds.ttl").read_text()
+    of_graph = Vocabulary(["e"], list(names), Types(["Björn's class", names[0]], [(0, 0)]), rdf.Prefixes(prefixes))
+    found, notes = read_files([tmp_path / "bounds.ttl"], of_graph)
+    assert notes == []
+    assert sorted(rows(found), key=str) == sorted(rows(read_tsv(source)), key=str)
+
+
+def test_rdf_becomes_tsv_with_the_names_of_the_file(tmp_path):
+    pytest.importorskip("pyoxigraph")
+    source = written(tmp_path, PREFIXES + SHAPES, "shapes.ttl")
+    bounds, notes = convert(source, tmp_path / "bounds.tsv")
+    assert "ex:parent\t1\t2\tex:person\n" in (tmp_path / "bounds.tsv").read_text() and len(bounds) == 6 and notes == []
+
+
+def test_numbers_that_are_no_counts_are_rounded_inwards(tmp_path):
+    pytest.importorskip("pyoxigraph")
+    _, notes = convert(written(tmp_path, "r\t0.5\t2.5\n"), tmp_path / "out.ttl")
+    assert notes == ["bounds that are no whole numbers were rounded inwards"]
+    (found,) = constraints.read_rdf(tmp_path / "out.ttl")[0]
+    assert (found.lower, found.upper) == (1, 2)
+    with pytest.raises(CardkgeError, match=r"bounds are written as TSV or Turtle"):
+        convert(tmp_path / "bounds.tsv", tmp_path / "out.nt")
+
+
+# --- mining
+
+
+def counted(counts, relation=0, inverse=False):
+    """Triples: for each i, counts[i] subjects with i objects."""
+    triples, subject = [], 100
+    for i, number in counts.items():
+        for _ in range(number):
+            subject += 1
+            triples += [(o, relation, subject) if inverse else (subject, relation, o) for o in range(i)]
+    return np.array(triples)
+
+
+def hoeffding(exactly, at_least, confidence):
+    return exactly / at_least - math.sqrt(math.log(1 / (1 - confidence)) / (2 * at_least))
+
+
+def test_significant_maxima_by_hand():
+    """1,000 subjects with one object, 500 with two, 3 with more: two is the maximum, though the largest is 9."""
+    triples = counted({1: 1000, 2: 500, 4: 2, 9: 1})
+    (found,) = [
+        m for m in constraints.significant_maxima(triples, 2000, 1, confidence=0.95, likelihood=0.9) if not m.inverse
+    ]
+    assert (found.relation, found.kind, found.upper) == (0, None, 2)
+    assert (found.subjects, found.support, found.largest) == (1503, 503, 9)
+    assert found.likelihood == 500 / 503 and math.isclose(found.bound, hoeffding(500, 503, 0.95))
+    assert math.isclose(found.bound, 0.9394659, abs_tol=1e-7)  # by hand: 0.9940358 - 0.0545699
+    swapped = constraints.significant_maxima(triples[:, [2, 1, 0]], 2000, 1, confidence=0.95, likelihood=0.9)
+    assert [m.upper for m in swapped if m.inverse] == [2]
+    for options in ({"likelihood": 0.95}, {"min_support": 504}, {"confidence": 0.9999}):
+        maxima = constraints.significant_maxima(triples, 2000, 1, **{"confidence": 0.95, "likelihood": 0.9, **options})
+        assert not [m for m in maxima if not m.inverse]
+
+
+def test_few_subjects_support_no_maximum():
+    assert constraints.significant_maxima(counted({1: 10}), 200, 1) == []
+
+
+def test_maxima_of_classes_are_reported_where_they_say_more():
+    triples = np.concatenate([counted({2: 400}), counted({1: 400}) + np.array([400, 0, 0])])
+    triples = triples[(triples[:, 0] < 900)]
+    types = Types(["two", "one"], [(e, 0) for e in range(101, 501)] + [(e, 1) for e in range(501, 901)])
+    found = [m for m in constraints.significant_maxima(triples, 2000, 1, types) if not m.inverse]
+    assert [(m.kind, m.upper, m.subjects) for m in found] == [(None, 2, 799), (1, 1, 399)]
+    bounds = constraints.maxima_as_bounds(found, ["r"], types)
+    assert rows(bounds) == [("r", 0, 2, None), ("r", 0, 1, "one")]
+
+
+def test_a_million_triples_in_seconds():
+    rng = np.random.default_rng(0)
+    triples = np.column_stack(
+        [rng.integers(200_000, size=10**6), rng.integers(50, size=10**6), rng.integers(200_000, size=10**6)]
+    )
+    triples = np.unique(triples, axis=0)
+    types = Types(
+        [str(kind) for kind in range(100)], np.column_stack([np.arange(200_000), rng.integers(100, size=200_000)])
+    )
+    start = time.process_time()
+    constraints.significant_maxima(triples, 200_000, 50, types)
+    assert time.process_time() - start < 10

@@ -1,0 +1,382 @@
+"""Faults that were seen in use, each with a small case and what must come of it."""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import invoke
+
+import cardkge
+from cardkge import CardkgeError
+from cardkge_tools import display, figures, spelling
+from cardkge_tools.engine.threads import cpu_quota
+
+LINES = ["anna\tknows\tbob", "bob\tknows\tcleo", "cleo\tknows\tanna", "anna\tlikes\ttea", "bob\tlikes\ttea"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write(tmp_path / "data", LINES, ["cleo\tlikes\ttea"], ["anna\tknows\tcleo"])
+
+
+def write(folder, *splits):
+    folder.mkdir()
+    for name, lines in zip(("train", "valid", "test"), splits, strict=True):
+        (folder / f"{name}.tsv").write_bytes("".join(line + "\n" for line in lines).encode())
+    return folder
+
+
+def trained(folder, out, *options):
+    data = cardkge.load_dataset(folder)
+    run = cardkge.new_run(cardkge.Settings(data=str(folder), dim=4, epochs=2, batches=2), data)
+    cardkge.train(run, data)
+    cardkge.save_run(run, out)
+    return run
+
+
+# --- a user's own data
+
+
+def test_n_triples_with_tabs_are_refused(tmp_path):
+    lines = ["<http://a/x>\t<http://a/p>\t<http://a/y> ."]
+    with pytest.raises(
+        CardkgeError, match=r"train\.tsv:1: the last field of every line ends in ' \.', as in N-Triples: `card"
+    ):
+        cardkge.load_dataset(write(tmp_path / "a", lines, lines, lines))
+    spaces = ["<http://a/x> <http://a/p> <http://a/y> ."]
+    with pytest.raises(CardkgeError, match=r"this looks like N-Triples: `cardkge import"):
+        cardkge.load_dataset(write(tmp_path / "b", spaces, spaces, spaces))
+
+
+def test_names_that_look_alike(tmp_path):
+    composed, decomposed = "Bj\u00f6rn", "Bjo\u0308rn"
+    data = write(
+        tmp_path / "a", [*LINES, f"{composed}\tknows\tanna", f"{decomposed}\tknows\tbob"], LINES[:1], LINES[:1]
+    )
+    (warning,) = [w for w in cardkge.load_dataset(data).warnings if "Unicode" in w]
+    assert "2 names, 1 when written alike, such as 'Bj\\xf6rn' and 'Bjo\\u0308rn'" in warning
+    assert spelling.find_name(["anna", composed], composed, "entity") == (1, None)
+    found, note = spelling.find_name(["anna", composed], decomposed, "entity")
+    assert found == 1 and note == r"entity 'Bjo\u0308rn' is not in the data; 'Bj\xf6rn', which looks alike, is"
+    with pytest.raises(CardkgeError, match=r"entity 'ana' is unknown to the run; did you mean anna"):
+        spelling.find_name(["anna"], "ana", "entity")
+
+
+@pytest.mark.parametrize("header", ["subject\tpredicate\tobject", "head\trelation\ttail", "Source\tType\tTarget"])
+def test_a_header_is_noticed(tmp_path, header):
+    data = cardkge.load_dataset(write(tmp_path / "a", [header, *LINES], [header, *LINES[:1]], LINES[:1]))
+    assert any(w.startswith("the first line of train, valid looks like a header") for w in data.warnings)
+
+
+def test_lines_of_tabs_are_counted(tmp_path):
+    data = cardkge.load_dataset(write(tmp_path / "a", [*LINES, "\t\t", "\t\t", ""], LINES[:1], LINES[:1]))
+    assert len(data.train) == 5 and "blank lines skipped: 3 of train" in data.warnings
+
+
+def test_triples_in_valid_and_test_are_counted(tmp_path):
+    data = cardkge.load_dataset(write(tmp_path / "a", LINES, ["anna\tknows\tcleo"], ["anna\tknows\tcleo", *LINES[:1]]))
+    assert "in both valid, which chooses the epoch, and test: 1 of 2 test triples" in data.warnings
+
+
+def test_what_to_do_with_a_folder_that_is_no_data_set(tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "triples.tsv").write_text("a\tp\tb\n")
+    with pytest.raises(CardkgeError, match=r"`cardkge split .*one --out DIR` makes them"):
+        cardkge.load_dataset(tmp_path / "one")
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "train2id.txt").write_text("0\n")
+    with pytest.raises(CardkgeError, match=r"train2id.txt is OpenKE's format: `cardkge import"):
+        cardkge.load_dataset(tmp_path / "two")
+
+
+def test_reordered_lines_are_the_same_data(folder, tmp_path):
+    run = trained(folder, tmp_path / "run")
+    before = invoke("evaluate", tmp_path / "run", "--json", "-").stdout
+    (folder / "train.tsv").write_text("".join(line + "\n" for line in reversed(LINES)))
+    after = invoke("evaluate", tmp_path / "run", "--json", "-")
+    assert after.stdout == before and "not the triples" not in after.stderr
+    other = cardkge.load_dataset(folder)
+    with pytest.raises(CardkgeError, match=r"their ids are of other names than the run's; align_dataset"):
+        cardkge.evaluate(cardkge.load_run(tmp_path / "run").best_model(), other.test, other.known)
+    aligned = cardkge.align_dataset(other, run)
+    found = cardkge.evaluate(run.model, aligned.test, aligned.known)["filtered"]["both"]
+    assert found == json.loads(before)["filtered"]["both"]
+    resumed = invoke("train", "--resume", "--out", tmp_path / "run", "--epochs", 3)
+    assert resumed.exit_code == 0 and "the lines are in another order now" in resumed.stderr
+
+
+def test_unknown_names_of_new_data_are_counted(folder, tmp_path):
+    trained(folder, tmp_path / "run")
+    (folder / "test.tsv").write_text("anna\tknows\tcleo\nzoe\tknows\tanna\nyan\tknows\tzoe\nxi\tlikes\twu\n")
+    failed = invoke("evaluate", tmp_path / "run")
+    assert failed.exit_code == 1 and "unknown to the run: 4 entities ('zoe', 'yan', 'xi', ...)" in failed.stderr
+    result = invoke("evaluate", tmp_path / "run", "--skip-unknown", "--json", "-")
+    assert (
+        "left out, for the run does not know 4 entities ('zoe', 'yan', 'xi', ...): 3 of 4 test triples" in result.stderr
+    )
+    assert json.loads(result.stdout)["filtered"]["triples"] == 1
+
+
+# --- seeing
+
+
+def test_evaluate_by_side_and_relation(folder, tmp_path):
+    trained(folder, tmp_path / "run")
+    report = json.loads(
+        invoke(
+            "evaluate", tmp_path / "run", "--split", "train", "--by", "side", "--by", "relation", "--json", "-"
+        ).stdout
+    )
+    parts = report["filtered"]["relations"]
+    assert {name: part["triples"] for name, part in parts.items()} == {"knows": 3, "likes": 2}
+    macro = report["filtered"]["macro"]["head"]["mrr"]
+    assert macro == pytest.approx((parts["knows"]["head"]["mrr"] + parts["likes"]["head"]["mrr"]) / 2)
+    assert report["filtered"]["both"]["mrr"] == pytest.approx(
+        (3 * parts["knows"]["mrr"] + 2 * parts["likes"]["mrr"]) / 5
+    )
+    assert report["filtered"]["candidates"] == {"mean": 4, "least": 4, "most": 4}
+    table = invoke("evaluate", tmp_path / "run", "--split", "train", "--by", "side", "--by", "relation").stdout
+    assert re.search(r"filtered +likes +tail +2 ", table) and "4 candidates" in table
+
+
+def test_candidates_of_the_range(folder, tmp_path):
+    """`likes` has one tail in train: among its range tea is always first."""
+    trained(folder, tmp_path / "run")
+    options = ["--split", "valid", "--by", "side", "--candidates", "range", "--setting", "raw", "--json", "-"]
+    raw = json.loads(invoke("evaluate", tmp_path / "run", *options).stdout)["raw"]
+    assert raw["tail"]["mean_rank"] == 1 and raw["head"]["mean_rank"] <= 3
+    assert raw["candidates"] == {"mean": 1.5, "least": 1, "most": 2}
+
+
+def test_one_triple(folder, tmp_path):
+    run = trained(folder, tmp_path / "run")
+    report = json.loads(
+        invoke(
+            "predict", tmp_path / "run", "--head", "anna", "--relation", "knows", "--tail", "bob", "--json", "-"
+        ).stdout
+    )
+    score = float(run.model.score([0], [0], [1])[0])
+    assert report["score"] == pytest.approx(score, rel=1e-5) and report["known"] == "train"
+    assert report["probability"] == pytest.approx(1 / (1 + math.exp(-score)), rel=1e-5)
+    data = cardkge.load_dataset(folder)
+    ranks = cardkge.rank_triples(run.model, np.array([[0, 0, 1]]), data.known)
+    assert [report["filtered"]["head"], report["filtered"]["tail"]] == ranks["filtered"][0].tolist()
+
+
+@pytest.mark.parametrize("target", ["-", "/dev/stdout"])
+def test_json_on_stdout_is_all_there_is(folder, tmp_path, target):
+    trained(folder, tmp_path / "run")
+    for arguments in (
+        ("evaluate", tmp_path / "run"),
+        ("violations", tmp_path / "run"),
+        ("predict", tmp_path / "run", "--head", "anna", "--relation", "knows"),
+        ("mine", "--data", folder),
+        ("mine", "--data", folder, "--confidence", 0.9),
+        ("data", "show", folder),
+    ):
+        if target == "-":
+            json.loads(invoke(*arguments, "--json", target).stdout)
+    assert not os.path.exists("-")
+
+
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("anna", "anna"),
+        ("Björn Ek", "Björn Ek"),
+        (" anna", "' anna'"),
+        ("a\x1b[31mb", r"'a\x1b[31mb'"),
+        ("a\u202eb", r"'a\u202eb'"),
+        ("a\u2028b", r"'a\u2028b'"),
+        ("日本", "日本"),
+        ("x" * 200, "x" * 97 + "..."),
+    ],
+)
+def test_names_are_shown_as_they_are(name, text):
+    assert display.shown(name) == text
+
+
+def test_a_long_name_makes_a_short_message(folder, tmp_path):
+    trained(folder, tmp_path / "run")
+    result = invoke("predict", tmp_path / "run", "--head", "x" * 100_000, "--relation", "knows")
+    assert result.exit_code == 1 and len(result.stderr) < 400
+
+
+def test_progress_is_on_stderr_and_the_objective_a_mean_per_example(folder, tmp_path):
+    for batches in (1, 5):
+        out = tmp_path / str(batches)
+        result = invoke(
+            "train",
+            "--data",
+            folder,
+            "--dim",
+            2,
+            "--epochs",
+            1,
+            "--batches",
+            batches,
+            "--learning-rate",
+            1e-9,
+            "--out",
+            out,
+        )
+        assert "epoch 1/1" in result.stderr and "epoch" not in result.stdout
+        shown = float(re.search(r"objective ([0-9.]+)", result.stderr)[1])
+        assert abs(shown - math.log(2)) < 0.3  # not 5 or 15 times that
+        history = cardkge.load_run(out).history[0]["objective"]
+        assert shown == pytest.approx(history * batches / 15, abs=1e-4)  # the sum of a step stays in the file
+
+
+def test_a_run_at_chance_is_said(folder, tmp_path):
+    options = ["--dim", 2, "--epochs", 1, "--learning-rate", 1e-9]
+    result = invoke("train", "--data", folder, *options, "--out", tmp_path / "run")
+    assert ("0.6931 is chance" in result.stderr) == (
+        cardkge.load_run(tmp_path / "run").history[0]["loss"] * 5 / 15 >= 0.98 * math.log(2)
+    )
+
+
+def test_one_negative_is_warned_of(folder, tmp_path):
+    result = invoke("train", "--data", folder, "--epochs", 1, "--dim", 2, "--negatives", 1, "--out", tmp_path / "run")
+    assert "--negatives 1 corrupts tails alone" in result.stderr
+
+
+def test_bounds_without_a_bound_are_said(folder, tmp_path):
+    (tmp_path / "bounds.tsv").write_text("\n")
+    result = invoke(
+        "train",
+        "--data",
+        folder,
+        "--epochs",
+        1,
+        "--dim",
+        2,
+        "--bounds",
+        tmp_path / "bounds.tsv",
+        "--out",
+        tmp_path / "run",
+    )
+    assert "bounds.tsv: no bound in it for this graph" in result.stderr
+
+
+# --- runs
+
+
+def test_a_final_run_has_all_facts(folder, tmp_path):
+    trained(folder, tmp_path / "run")
+    result = invoke("train", "--final", tmp_path / "run", "--out", tmp_path / "final")
+    assert result.exit_code == 0 and "trained on every fact" in result.stdout
+    final = cardkge.load_run(tmp_path / "final")
+    assert final.settings.final and final.epoch == 2 and not (tmp_path / "final" / "metrics.json").exists()
+    data = cardkge.load_dataset(folder)
+    assert len(data.known) == 7
+    again = cardkge.new_run(final.settings, data)
+    whole = cardkge.Dataset("x", None, data.entities, data.relations, data.known.copy(), data.valid, data.test)
+    cardkge.train(again, whole)
+    assert again.model.params["entity"].tobytes() == final.model.params["entity"].tobytes()
+
+
+def test_patience_may_be_raised(folder, tmp_path):
+    options = ["--data", folder, "--dim", 2, "--epochs", 40, "--validate-every", 1, "--patience", 1]
+    assert (
+        "a larger --patience goes on"
+        in invoke("train", *options, "--learning-rate", 1e-12, "--out", tmp_path / "run").stdout
+    )
+    epoch = cardkge.load_run(tmp_path / "run").epoch
+    assert invoke("train", "--resume", "--out", tmp_path / "run", "--patience", 5).exit_code == 0
+    assert cardkge.load_run(tmp_path / "run").epoch > epoch
+
+
+def test_config_and_model_of_other_data_do_not_load(folder, tmp_path):
+    trained(folder, tmp_path / "run")
+    other = write(tmp_path / "other", LINES[::-1], ["cleo\tlikes\ttea"], ["anna\tknows\tcleo"])
+    trained(other, tmp_path / "run2")
+    os.replace(tmp_path / "run2" / "config.json", tmp_path / "run" / "config.json")
+    with pytest.raises(CardkgeError, match=r"of other data than config.json says; a save was cut short"):
+        cardkge.load_run(tmp_path / "run")
+
+
+def test_what_a_killed_save_left_is_removed(folder, tmp_path):
+    trained(folder, tmp_path / "run")
+    left = tmp_path / "run" / ".savingabc"
+    left.mkdir()
+    os.utime(left, (0, 0))
+    cardkge.load_run(tmp_path / "run")
+    assert not left.exists()
+
+
+def test_a_grid_copied_elsewhere_is_not_trained_anew(folder, tmp_path):
+    from cardkge_tools.trials import trial_name
+
+    copy = tmp_path / "elsewhere" / "data"
+    copy.parent.mkdir()
+    write(copy, LINES[::-1], ["cleo\tlikes\ttea"], ["anna\tknows\tcleo"])
+    names = {trial_name({"data": str(path), "model": "distmult", "seed": 0}) for path in (folder, copy)}
+    assert len(names) == 1
+    (copy / "test.tsv").write_text("anna\tknows\ttea\n")
+    other = write(tmp_path / "other", LINES, ["cleo\tlikes\ttea"], ["anna\tknows\ttea"])
+    assert trial_name({"data": str(other), "model": "distmult", "seed": 0}) not in names
+
+
+def test_web_pages_and_scheduler_files_are_no_addresses():
+    pytest.importorskip("distributed")
+    from cardkge_tools.workers import carry_out_on_cluster
+
+    for address, what in (("http://host:8787", "the address of its web page"), ("scheduler.json", "a scheduler file")):
+        with pytest.raises(CardkgeError, match=rf"{what} is not supported; give the scheduler's own, tcp://HOST:PORT"):
+            carry_out_on_cluster({}, 1, address, None)
+
+
+# --- the machine
+
+KERNEL = """
+import numpy as np, kernels
+out = np.zeros((2, 2)); kernels.take_rows(np.arange(6.0).reshape(3, 2), np.array([2, 0], np.int32), out)
+print(out.tolist())
+"""
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda b: b"", lambda b: b[: len(b) // 2], lambda b: bytes(len(b)), lambda b: b[:-9] + bytes(9)]
+)
+def test_a_damaged_cache_is_compiled_anew(tmp_path, damage):
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path(cardkge.__file__).parent)}
+    command = [sys.executable, "-c", KERNEL]
+    expected = "[[4.0, 5.0], [0.0, 1.0]]\n"
+    assert subprocess.check_output(command, env=environment, text=True) == expected
+    files = list(tmp_path.rglob("*.nb?"))
+    whole = {path: path.read_bytes() for path in files}
+    assert len(files) >= 2
+    for path in files:
+        path.write_bytes(damage(path.read_bytes()))
+    assert subprocess.check_output(command, env=environment, text=True) == expected
+    assert {path: len(path.read_bytes()) for path in files}.keys() == whole.keys()
+    assert all(len(path.read_bytes()) > 100 for path in files)  # replaced
+
+
+def test_the_quota_of_a_container(tmp_path):
+    own = tmp_path / "self"
+    own.write_text("0::/a/b\n")
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    assert cpu_quota(tmp_path, own) == math.inf
+    (tmp_path / "a" / "b" / "cpu.max").write_text("max 100000\n")
+    assert cpu_quota(tmp_path, own) == math.inf
+    (tmp_path / "a" / "cpu.max").write_text("150000 100000\n")
+    assert cpu_quota(tmp_path, own) == 1.5
+    own.write_text("4:cpu,cpuacct:/c\n3:memory:/c\n")
+    (tmp_path / "cpu,cpuacct" / "c").mkdir(parents=True)
+    (tmp_path / "cpu,cpuacct" / "c" / "cpu.cfs_quota_us").write_text("50000\n")
+    (tmp_path / "cpu,cpuacct" / "c" / "cpu.cfs_period_us").write_text("100000\n")
+    assert cpu_quota(tmp_path, own) == 0.5
+    assert cpu_quota(tmp_path, tmp_path / "none") == math.inf
+
+
+def test_a_folder_name_of_any_bytes_can_be_a_label():
+    assert figures.shortened(b"run-\xff\xfe".decode("utf-8", "surrogateescape"), 40) == "run-\ufffd\ufffd"
+    japanese = "実験".encode().decode("ascii", "surrogateescape")  # as LC_ALL=C reads it
+    assert figures.shortened(japanese, 40) == "実験"

@@ -1,0 +1,310 @@
+"""`import`: every format, its names, what is left out, and what goes wrong."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+from cardkge import CardkgeError
+from cardkge_tools import importing, names, rdf
+from cardkge_tools.importing import ImportOptions, import_graph
+
+pytest.importorskip("pyoxigraph")
+
+EX = "http://example.org/"
+NTRIPLES = """\
+# a comment
+
+<http://example.org/anna> <http://example.org/knows> <http://example.org/Björn> .
+<http://example.org/Björn>   <http://example.org/knows>\t<http://example.org/anna>.
+<http://example.org/anna> <http://example.org/knows> <http://example.org/Bj\\u00F6rn> . # the same as the first
+<http://example.org/anna> <http://example.org/name> "Anna \\"A.\\" <x> ."@en .
+<http://example.org/anna> <http://example.org/age> "42"^^<http://www.w3.org/2001/XMLSchema#integer> .
+_:someone <http://example.org/knows> <http://example.org/anna> .
+"""
+TURTLE = """\
+@prefix ex: <http://example.org/> .
+@prefix : <http://example.org/people/> .
+@prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
+ex:City rdfs:subClassOf ex:Place .
+ex:Place rdfs:subClassOf ex:Thing, ex:City .
+:anna a ex:Person ; ex:lives_in ex:paris ; ex:knows :björn, [ ex:lives_in ex:rome ] .
+ex:paris a ex:City . ex:lonely a ex:Person .
+:björn ex:lives_in ex:paris ; ex:name "Björn" ; ex:homepage <mailto:b@example.com> .
+"""
+
+
+def imported(tmp_path, name, text, bounds=(), **options):
+    """(Imported, lines of triples.tsv) of one file with this text."""
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    result = import_graph([path], tmp_path / "out", ImportOptions(**options), bounds)
+    return result, (tmp_path / "out" / "triples.tsv").read_text().splitlines()
+
+
+def lines(tmp_path, name):
+    return (tmp_path / "out" / name).read_text().splitlines()
+
+
+def test_n_triples(tmp_path):
+    result, triples = imported(tmp_path, "graph.nt", NTRIPLES)
+    anna, knows, bjorn = EX + "anna", EX + "knows", EX + "Björn"
+    assert triples == [f"{anna}\t{knows}\t{bjorn}", f"{bjorn}\t{knows}\t{anna}", f"_:someone\t{knows}\t{anna}"]
+    assert (result.triples, result.entities, result.relations) == (3, 3, 1)
+    assert result.counts == {"duplicates dropped": 1, "literals left out": 2}
+    assert not (tmp_path / "out" / "types.tsv").exists() and lines(tmp_path, "prefixes.tsv") == []
+
+
+def test_literals_are_kept_in_n_triples_form(tmp_path):
+    _, triples = imported(tmp_path, "graph.nt", NTRIPLES, literals="keep", prefixes={"ex": EX})
+    assert triples[2:4] == [
+        'ex:anna\tex:name\t"Anna \\"A.\\" <x> ."@en',
+        'ex:anna\tex:age\t"42"^^<http://www.w3.org/2001/XMLSchema#integer>',
+    ]
+    text = '<a:a> <a:p> "tab\\there\\nline" .\n'
+    _, triples = imported(tmp_path / "out", "b.nt", text, literals="keep")
+    assert triples == ['a:a\ta:p\t"tab\\there\\nline"']
+
+
+def test_turtle_with_prefixes_classes_and_nameless_nodes(tmp_path):
+    result, triples = imported(tmp_path, "graph.ttl", TURTLE)
+    assert triples == [
+        ":anna\tex:lives_in\tex:paris",
+        ":anna\tex:knows\t:björn",
+        "_:b1\tex:lives_in\tex:rome",
+        ":anna\tex:knows\t_:b1",
+        ":björn\tex:lives_in\tex:paris",
+        ":björn\tex:homepage\tmailto:b@example.com",
+    ]
+    assert lines(tmp_path, "types.tsv") == [
+        ":anna\tex:Person",
+        *(f"ex:paris\tex:{kind}" for kind in ("City", "Place", "Thing")),
+    ]
+    assert sorted(lines(tmp_path, "prefixes.tsv")) == [
+        f"\t{EX}people/",
+        f"ex\t{EX}",
+        "rdfs\thttp://www.w3.org/2000/01/rdf-schema#",
+    ]
+    assert (result.typed, result.classes) == (2, 4)
+    assert result.counts == {
+        "literals left out": 1,
+        "schema statements (subclasses, domains, restrictions, shapes) left out of the facts": 3,
+        "types of things that have no facts left out": 1,
+    }
+
+
+def test_keep_schema_and_another_type_relation(tmp_path):
+    _, triples = imported(tmp_path, "graph.ttl", TURTLE, keep_schema=True)
+    assert "ex:City\trdfs:subClassOf\tex:Place" in triples and len(triples) == 12
+    for number, name in enumerate(("ex:lives_in", EX + "lives_in")):
+        _, triples = imported(tmp_path / "out", f"{number}.ttl", TURTLE, type_relation=name)
+        assert not any("lives_in" in line for line in triples)
+        assert lines(tmp_path / "out", "types.tsv") == [":anna\tex:paris", ":björn\tex:paris", "_:b1\tex:rome"]
+        (tmp_path / "out" / "out" / "triples.tsv").unlink()
+
+
+@pytest.mark.parametrize(
+    "name, text, expected",
+    [
+        (
+            "g.nq",
+            '<a:a> <a:p> <a:b> <a:graph> .\n<a:a> <a:p> <a:b> .\n<a:a> <a:p> "x y" <a:graph> .\n',
+            "a:a\ta:p\ta:b",
+        ),
+        ("g.trig", "@prefix e: <http://e/> . e:graph { e:a e:p e:b . } e:a e:p e:b .", "e:a\te:p\te:b"),
+        (
+            "g.rdf",
+            """<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:e="http://e/">
+            <rdf:Description rdf:about="http://e/a"><e:p rdf:resource="http://e/b"/></rdf:Description></rdf:RDF>""",
+            "e:a\te:p\te:b",
+        ),
+        (
+            "g.jsonld",
+            '{"@context": {"e": "http://e/"}, "@id": "e:a", "e:p": {"@id": "e:b"}, "e:q": "literal"}',
+            "e:a\te:p\te:b",
+        ),
+        ("g.nt.gz", "<a:a> <a:p> <a:b> .\n", "a:a\ta:p\ta:b"),
+        ("g.tsv", "a\tp\tb\n", "a\tp\tb"),
+        ("g.csv", 'a,p,"b, ""c"""\r\n', 'a\tp\tb, "c"'),
+        ("g.csv.gz", "\ufeffa,p,b\n\n,,\n", "a\tp\tb"),
+    ],
+)
+def test_formats(tmp_path, name, text, expected):
+    assert imported(tmp_path, name, text)[1] == [expected]
+
+
+@pytest.mark.parametrize(
+    "options, text",
+    [
+        ({"columns": "rht"}, "p,a,b\n"),
+        ({"columns": "hrt", "header": True}, "x,y,z\na,p,b\n"),
+        ({"columns": "subject, predicate, object", "header": True}, "id,object,subject,predicate\n7,b,a,p\n"),
+        ({"columns": "4,2,1"}, "b,p,x,a\n"),
+        ({"columns": "hrt", "delimiter": ";"}, "a;p;b\n"),
+    ],
+)
+def test_columns_of_tables(tmp_path, options, text):
+    assert imported(tmp_path, "g.csv", text, **options)[1] == ["a\tp\tb"]
+
+
+def test_openke(tmp_path):
+    folder = tmp_path / "openke"
+    folder.mkdir()
+    (folder / "entity2id.txt").write_text("3\nanna lee\t1\nbob\t0\ntea\t2\n")
+    (folder / "relation2id.txt").write_text("2\nknows\t0\nlikes\t1\n")
+    (folder / "train2id.txt").write_text("2\n1 0 0\n0 2 1\n")
+    import_graph([folder], tmp_path / "one")
+    assert (tmp_path / "one" / "triples.tsv").read_text() == "anna lee\tknows\tbob\nbob\tlikes\ttea\n"
+    (folder / "valid2id.txt").write_text("1\n1\t2\t1\n")
+    (folder / "test2id.txt").write_text("1\n0 1 0\n")
+    result = import_graph([folder], tmp_path / "three")
+    texts = {split: (tmp_path / "three" / f"{split}.tsv").read_text() for split in ("train", "valid", "test")}
+    assert texts == {
+        "train": "anna lee\tknows\tbob\nbob\tlikes\ttea\n",
+        "valid": "anna lee\tlikes\ttea\n",
+        "test": "bob\tknows\tanna lee\n",
+    }
+    assert result.triples == 4
+    for file, text, fault in (
+        ("train2id.txt", "2\n1 0 0\n0 3 1\n", "train2id.txt:3: expected ids of head, tail and relation"),
+        ("train2id.txt", "3\n1 0 0\n0 2 1\n", "its first line says 3 lines, it has 2"),
+        ("entity2id.txt", "3\nanna lee\t1\nbob\t1\ntea\t2\n", "entity2id.txt:3: expected a name, a tab and a new id"),
+    ):
+        before = (folder / file).read_text()
+        (folder / file).write_text(text)
+        with pytest.raises(CardkgeError, match=fault):
+            import_graph([folder], tmp_path / "bad")
+        (folder / file).write_text(before)
+
+
+@pytest.mark.parametrize(
+    "name, text, fault",
+    [
+        ("g.nt", "<a:a> <a:p> <a:b> .\n<a:a> <a:p> .\n", r"g\.nt:2: not N-TRIPLES: "),
+        ("g.ttl", "@prefix e: <http://e/> .\ne:a e:p f:b .\n", r"g\.ttl:2: not TURTLE: .*prefix"),
+        ("g.nt", '<a:a> <a:p> "only" .\n', r"no triples between entities \(1 literals left out\)"),
+        ("g.csv", "a,p,b\na,p\n", r"g\.csv:2: expected 3 fields, found 2"),
+        ("g.csv", 'a,p,b\na,"x\ty",b\n', r"g\.csv:2: a tab or a line's end inside a name"),
+        ("g.csv", "a,,b\n", r"g\.csv:1: an empty name"),
+        ("g.csv", 'a,p,"b\n', r"g\.csv:1: not CSV"),
+        ("g.csv", "a;p;b\n", r"g\.csv:1: one field, no ',' in it; try --delimiter ';'"),
+        ("g.csv", "a,p,b,c\n", r"g\.csv: 4 columns; say which are head, relation and tail"),
+        ("g.tsv", "a\tp\tb\rc\n", r"g\.tsv:1: a tab or a line's end inside a name"),
+        ("g.xlsx", "", r"its format is not known by the ending \.xlsx"),
+        ("g.json", "{", r"g\.json:1: not JSON-LD"),
+    ],
+)
+def test_faults_name_file_and_line(tmp_path, name, text, fault):
+    with pytest.raises(CardkgeError, match=fault):
+        imported(tmp_path, name, text)
+    assert not (tmp_path / "out" / "triples.tsv").exists()
+
+
+def test_several_files_keep_their_blank_nodes_apart_and_share_names(tmp_path):
+    (tmp_path / "a.nt").write_text(f"_:x <{EX}knows> <{EX}anna> .\n")
+    (tmp_path / "b.ttl").write_text(f"@prefix ex: <{EX}> . _:x ex:knows ex:anna .")
+    (tmp_path / "c.tsv").write_text("ex:anna\tex:knows\tbob\n")
+    (tmp_path / "d.ttl").write_text(f"@prefix ex: <http://other/> . <{EX}anna> ex:knows ex:zoe .")
+    import_graph([tmp_path / f"{name}" for name in ("a.nt", "b.ttl", "c.tsv", "d.ttl")], tmp_path / "out")
+    assert lines(tmp_path, "triples.tsv") == [
+        "_:f1-x\tex:knows\tex:anna",
+        "_:f2-b1\tex:knows\tex:anna",
+        "ex:anna\tex:knows\tbob",
+        "ex:anna\tex2:knows\tex2:zoe",
+    ]
+
+
+def test_an_imported_folder_is_not_overwritten(tmp_path):
+    imported(tmp_path, "g.tsv", "a\tp\tb\n")
+    with pytest.raises(CardkgeError, match=r"has a triples\.tsv; choose another --out, or --force"):
+        imported(tmp_path, "g.tsv", "a\tp\tb\n")
+
+
+@pytest.mark.parametrize(
+    "iri, name",
+    [
+        ("http://example.org/anna", "ex:anna"),
+        ("http://example.org/people/anna", "p:anna"),  # the longest namespace
+        ("http://example.org/", "ex:"),
+        ("http://other.org/anna", "http://other.org/anna"),
+        ("ex:anna", "<ex:anna>"),  # an IRI that could be read as a short name
+        ("urn:isbn:1", "urn:isbn:1"),
+        ("http://example.org/a:b//c", "ex:a:b//c"),
+    ],
+)
+def test_prefixes_are_reversible(iri, name):
+    prefixes = rdf.Prefixes({"ex": EX, "p": EX + "people/"})
+    assert prefixes.shorten(iri) == name and prefixes.expand(name) == iri
+    assert prefixes.term(name) == f"<{iri}>" and prefixes.name(f"<{iri}>") == name
+
+
+def test_terms_of_names_that_are_no_iris():
+    prefixes = rdf.Prefixes({"ex": EX})
+    assert prefixes.term("Björn Ek, 50%") == "<urn:cardkge:Björn%20Ek,%2050%25>"
+    assert prefixes.term("ex:a b") == "<urn:cardkge:ex:a%20b>"  # no IRI has a space
+    assert prefixes.term("_:b1") == "_:b1"
+    assert prefixes.term('"x y"@en') == '"x y"@en'
+    assert prefixes.term('"x" y') == "<urn:cardkge:%22x%22%20y>"
+    for name in ("_:b1", '"a"^^<x:y>', "plain"):
+        assert prefixes.expand(name) is None
+
+
+def test_blocks_of_any_size_give_the_same(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    objects = [f"<{EX}e{i}>" for i in range(30)] + [f'"literal {i} ."@en' for i in range(5)] + ["_:b1", "_:b2"]
+    text = "".join(
+        f"<{EX}e{rng.integers(30)}> <{EX}r{rng.integers(3)}> {objects[rng.integers(len(objects))]} .\n"
+        for _ in range(999)
+    )
+    expected = list(dict.fromkeys(line[:-2].replace(" ", "\t", 2) for line in text.splitlines()))
+    expected = [line.replace("<", "").replace(">", "") if '"' not in line else line for line in expected]
+    for number, size in enumerate((64, 1000, 1 << 18)):
+        monkeypatch.setattr(rdf, "BLOCK", size)
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        _, triples = imported(folder, "g.nt", text)
+        assert triples == [line for line in expected if '"' not in line]
+
+
+def test_names_are_interned_as_a_dict_would():
+    rng = np.random.default_rng(1)
+    words = [bytes(rng.integers(97, 100, rng.integers(1, 20)).tolist()) for _ in range(20_000)]
+    found, known = names.Names(), {}
+    expected = [known.setdefault(word, len(known)) for word in words]
+    for start in range(0, len(words), 700):
+        part = words[start : start + 700]
+        arena, offsets = names.packed(part)
+        assert found.ids(arena, offsets[:-1], offsets[1:]).tolist() == expected[start : start + 700]
+    assert list(found) == list(known) and len(found) == len(known)
+
+
+def test_kernels_of_names_are_their_plain_forms():
+    text = b"a b c .\nlong-name-of-more-than-8 \xc3\xb6 d .\n"
+    codes, ending = np.frombuffer(text, np.uint8), np.frombuffer(b" .", np.uint8)
+    starts, ends = np.zeros(6, np.int64), np.zeros(6, np.int64)
+    for function in (names.split_lines, names.split_lines.py_func):
+        assert function(codes, 32, ending, starts, ends) == (2, names.OK)
+        fields = [text[start:end].decode() for start, end in zip(starts, ends)]
+        assert fields == ["a", "b", "c", "long-name-of-more-than-8", "ö", "d"]
+        for odd in (b"a b .\n", b"a b c d .\n", b"a  c .\n", b'a b "c" .\n', b"a b c\n"):
+            both = np.frombuffer(b"a b c .\n" + odd, np.uint8)
+            assert function(both, 32, ending, starts, ends) == (1, names.IRREGULAR)
+    triples = np.array([[0, 1, 2], [2, 0, 0]])
+    entities, relations = names.packed([b"anna", b"bob", "Björn Ek".encode()]), names.packed([b"likes", b"knows"])
+    expected = "anna\tknows\tBjörn Ek\nBjörn Ek\tlikes\tanna\n".encode()
+    assert bytes(names.triple_lines(triples, entities, relations)) == expected
+
+
+def test_later_occurrences():
+    keys = np.array([5, 3, 5, 9, 3, 3, 7])
+    assert sorted(importing.later_occurrences(keys).tolist()) == [2, 4, 5]
+    assert importing.later_occurrences(np.array([4, 2, 1])).size == 0
+
+
+def test_an_error_of_the_reader_beside_the_parser_comes_out(tmp_path, monkeypatch):
+    def fail(*_):
+        raise CardkgeError("it went wrong")
+
+    monkeypatch.setattr(importing.RdfReader, "consume", fail)
+    with pytest.raises(CardkgeError, match=r"it went wrong"):
+        imported(tmp_path, "g.nt", "<a:a> <a:p> <a:b> .\n")
