@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from cardkge import draw_samples, is_bounded, objective, softmax_objective, update_params, without_loops
+from cardkge import bounded_relations, draw_samples, objective, softmax_objective, update_params, without_loops
 from cardkge_tools.engine.trainer import NonFinite
 
 
@@ -14,9 +14,9 @@ class PlainTrainer:
 
     def __init__(self, model, accumulators, settings, bounds, triples, threads):
         self.model, self.settings, self.threads, self.accumulators = model, settings, threads, accumulators
-        self.bounds, self.triples = np.asarray(getattr(bounds, "plain", bounds), np.float64), triples
-        self.bounded = np.flatnonzero(is_bounded(self.bounds)) if settings.penalty_weight > 0 else []
-        self.regularised = len(self.bounded) > 0
+        self.bounds, self.triples = bounds, triples
+        self.bounded = bounded_relations(bounds) if settings.penalty_weight > 0 else ([], [])
+        self.regularised = any(len(relations) for relations in self.bounded)
 
     def draw(self, rng):
         """The regulariser's sample for one step, as `objective` takes it."""
