@@ -184,8 +184,8 @@ def test_a_trial_that_fails_on_a_worker_is_reported(local, scheduler, tmp_path):
         )
         code, output, errors = finish(command)
     lines = errors.splitlines()
-    assert code == 0 and [line[:5] for line in lines] == ["[1/2]", "[2/2]"]
-    assert sum("use a smaller learning rate" in line for line in lines) == 1 and "[2/2]" not in output
+    assert code == 1 and [line[:5] for line in lines] == ["[1/2]", "[2/2]", "error"], errors
+    assert ["use a smaller learning rate" in line for line in lines].count(True) == 2 and "[2/2]" not in output
     with open(tmp_path / "out" / "trials.csv", newline="") as lines:
         good, bad = csv.DictReader(lines)
     assert good["hits@10"] and not good["failure"] and "use a smaller learning rate" in bad["failure"]
