@@ -155,6 +155,12 @@ def carry_out_on_cluster(tasks, threads, address, report):
         caught.append(number)
         raise KeyboardInterrupt
 
+    def insist():
+        """An exception that a signal raises inside a finaliser or a callback is lost: raises it again."""
+        while not ended.wait(10):
+            if caught:
+                signal.pthread_kill(threading.main_thread().ident, caught[0])
+
     def watch(alone=False):
         with contextlib.suppress(Exception):  # what goes wrong here, goes wrong in the main thread too
             while not ended.wait(5):
@@ -163,8 +169,9 @@ def carry_out_on_cluster(tasks, threads, address, report):
                     say(f"{address}: no worker is left; waiting for one: `dask worker {address}`", err=True)
 
     logging.disable()  # errors are raised too
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
+        threading.Thread(target=insist, daemon=True).start()
         with client, joblib.parallel_config("dask"):
             try:
                 client.wait_for_workers(1, timeout=10)
@@ -181,8 +188,9 @@ def carry_out_on_cluster(tasks, threads, address, report):
             for number, error in parallel(joblib.delayed(one)(*each) for each in enumerate(tasks)):
                 report(tasks[number], error)
     except KeyboardInterrupt:
+        ended.set()
         click.echo("stopped; the same command goes on from here, once what runs on the workers has ended", err=True)
-        sys.exit(128 + (caught or [signal.SIGINT])[0])
+        sys.exit(128 + caught[0])
     except CardkgeError:
         raise
     except Exception as error:  # of Dask or joblib, of many classes
@@ -192,4 +200,5 @@ def carry_out_on_cluster(tasks, threads, address, report):
     finally:
         ended.set()
         logging.disable(logging.NOTSET)
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
