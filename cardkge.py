@@ -439,16 +439,59 @@ def cardinality_penalty(model, bounds, relation, subjects, objects=None, weights
     sums = p.astype(np.float64, copy=False) @ weights
     g, slope = violation(sums, lower, upper)
     upstream = (slope[:, None] * weights * p * (1 - p)).astype(model.dtype)
+    objects = np.arange(model.n_entities) if objects is None else objects
+    heads, tails, upstream = (objects, subjects, upstream.T) if inverse else (subjects, objects, upstream)
+    return float(g.sum()), _pair_gradients(model, relation, heads, tails, rows, upstream), sums
 
+
+def sampled_negatives(model, relation, subjects, objects, weights):
+    """A control for the regulariser that knows nothing of bounds: the pairs of its sample as negatives, the sum over
+    h and t of weight_t log(1 + exp(phi(h, r, t))). Arguments as for `cardinality_penalty`. Returns (value, gradients).
+    """
+    rows = _pair_rows(model, relation, subjects, objects)
+    h, r, t = model.encode(*rows)
+    scores = model.match(model.query_tails(h, r), t)
+    softplus = np.log1p(np.exp(-np.abs(scores))) + np.maximum(scores, 0)
+    weights = _weights_of(scores.shape[1], weights)
+    upstream = (weights * probability(scores)).astype(model.dtype)
+    value = float((softplus.astype(np.float64, copy=False) @ weights).sum())
+    return value, _pair_gradients(model, relation, subjects, objects, rows, upstream)
+
+
+def _pair_gradients(model, relation, heads, tails, rows, upstream):
+    """d sum(upstream * phi) / d params, as a dict like params; upstream (n, m) of heads and tails, whose embedding rows
+    (and the relation's between them) are `rows`."""
     gradients = model.zero_gradients()
-    d_rows = model.d_pairs(h, r, t, upstream.T if inverse else upstream, gradients)
+    d_rows = model.d_pairs(*model.encode(*rows), upstream, gradients)
     d_h, d_r, d_t = model.d_encode(*rows, *d_rows, gradients)
-    others = np.arange(model.n_entities) if objects is None else np.asarray(objects, np.intp)
-    heads, tails = (others, subjects) if inverse else (subjects, others)
     np.add.at(gradients["entity"], np.asarray(heads, np.intp), d_h)
     np.add.at(gradients["entity"], np.asarray(tails, np.intp), d_t)
     gradients["relation"][relation] += d_r[0]
-    return float(g.sum()), gradients, sums
+    return gradients
+
+
+class UpperBounds:
+    """Bounds of subjects (an object with `of` and `is_bounded`) with lower bounds of 0."""
+
+    def __init__(self, bounds):
+        self.bounds, self.is_bounded = bounds, bounds.is_bounded
+
+    def of(self, relations, subjects, inverse=False):
+        """(n, 2) float64, as of the bounds, but for the lower ones."""
+        return self.bounds.of(relations, subjects, inverse) * [0, 1]
+
+
+def training_bounds(bounds, settings, n_relations):
+    """The bounds that the regulariser is trained with, of those that a run has, (R, 2) or an object with `of`.
+
+    A uniform sample's X_S is at most X (Eq. 7), so max(0, lower - X_S) fires where X is far too large, and pushes it
+    further up: with uniform sampling the lower bounds are 0. Extra negatives are drawn for every relation: [0, 0].
+    """
+    if settings.extra_negatives:
+        return np.zeros((n_relations, 2))
+    if settings.sampling != "uniform" or settings.loss == "softmax" or bounds is None:  # softmax's sums are exact
+        return bounds
+    return UpperBounds(bounds) if hasattr(bounds, "of") else np.asarray(bounds, np.float64) * [0, 1]
 
 
 def _as_scored(model, relation, inverse):
@@ -632,6 +675,7 @@ class Settings:
     no_loops: bool = False
     bounds: str = "none"  # none, mined, or a file
     penalty_weight: float | None = None  # lambda
+    extra_negatives: bool = False  # a control: the regulariser's sample as negatives, whatever the bounds
     sampling: str = "uniform"
     inclusion: str = "frequency"
     subjects: int = 10  # mu
@@ -698,6 +742,10 @@ class Settings:
             for name in ("reciprocal", "n3", "softmax_candidates", "exact_epochs", "no_loops"):
                 if getattr(self, name):
                     raise CardkgeError(f"{name} is for the softmax loss: leave it out, or give loss softmax")
+        elif self.extra_negatives:
+            raise CardkgeError(
+                "extra_negatives is for losses with negatives: leave it out, or give loss logistic"
+            )
         if self.patience and self.validate_every == 0:
             raise CardkgeError("patience counts validations: give validate_every too")
 
@@ -742,7 +790,10 @@ def objective(model, heads, relations, tails, settings, bounds=None, samples=())
 
     penalty = 0.0
     for sample in samples:
-        g, d_g, _ = cardinality_penalty(model, bounds, *sample)
+        if settings.extra_negatives:
+            g, d_g = sampled_negatives(model, *sample[:4])
+        else:
+            g, d_g, _ = cardinality_penalty(model, bounds, *sample)
         penalty += g
         for name in gradients:
             gradients[name] += model.dtype.type(settings.penalty_weight) * d_g[name]
@@ -829,6 +880,7 @@ def algorithm_1(model, triples, settings, bounds=None):
     if settings.loss == "softmax":
         return softmax_loop(model, triples, settings, bounds)
     sizes = model.n_entities, model.n_relations
+    bounds = training_bounds(bounds, settings, sizes[1])
     bounded = bounded_relations(bounds) if bounds is not None and settings.penalty_weight > 0 else ([], [])
     accumulators = {name: np.full_like(array, settings.accumulator) for name, array in model.params.items()}
     known = np.sort(triple_keys(*triples.T, *sizes)) if settings.filter_negatives else None

@@ -114,6 +114,12 @@ training_options = options(  # the fields of Settings
         f"Weight of the cardinality penalty, where there are bounds.  [{BY_LOSS}0.01]",
     ),
     option(
+        "--extra-negatives",
+        bool,
+        False,
+        "A control: what the regulariser would draw, for every relation, as negatives; bounds play no part.",
+    ),
+    option(
         "--sampling",
         choice("exact", "uniform", "importance", "bernoulli"),
         "uniform",
@@ -185,7 +191,8 @@ def idle_options(settings, given):
     """A line for each of the given options that changes nothing with these settings."""
     of_bounds = ("lambda", "sampling", "inclusion", "subjects", "objects", "subject-pool")
     softmax = settings.loss == "softmax"
-    sampled = settings.bounds != "none" and not softmax
+    regularised = settings.bounds != "none" or settings.extra_negatives
+    sampled = regularised and not softmax
     needs = [
         (("negatives", "filter-negatives"), "with --loss softmax", not softmax),
         (("sampling", "inclusion", "subjects", "objects", "subject-pool"), "with --loss softmax", not softmax),
@@ -193,7 +200,7 @@ def idle_options(settings, given):
         (("hidden",), "without --model ermlp", settings.model == "ermlp"),
         (("margin",), "without --loss hinge", settings.loss == "hinge"),
         (("accumulator",), "without --optimizer adagrad", settings.optimizer == "adagrad"),
-        (of_bounds[: 1 if softmax else None], "without --bounds", settings.bounds != "none"),
+        (of_bounds[: 1 if softmax else None], "without --bounds", regularised),
         (("inclusion",), "without --sampling bernoulli", settings.sampling == "bernoulli" or not sampled),
         (("objects",), "with --sampling exact", settings.sampling != "exact" or not sampled),
     ]

@@ -60,6 +60,7 @@ LATER = {  # settings that came later, as they are in a run that has none
         "exact_epochs",
         "no_loops",
         "final",
+        "extra_negatives",
     ]
 }
 STAGE = ".saving"  # begins the name of a folder inside the run that holds the new files until all are complete

@@ -5,7 +5,15 @@ import math
 
 import numpy as np
 
-from cardkge import bounded_relations, draw_samples, objective, softmax_objective, update_params, without_loops
+from cardkge import (
+    bounded_relations,
+    draw_samples,
+    objective,
+    softmax_objective,
+    training_bounds,
+    update_params,
+    without_loops,
+)
 from cardkge_tools.engine.trainer import NonFinite
 
 
@@ -14,8 +22,8 @@ class PlainTrainer:
 
     def __init__(self, model, accumulators, settings, bounds, triples, threads):
         self.model, self.settings, self.threads, self.accumulators = model, settings, threads, accumulators
-        self.bounds, self.triples = bounds, triples
-        self.bounded = bounded_relations(bounds) if settings.penalty_weight > 0 else ([], [])
+        self.bounds, self.triples = training_bounds(bounds, settings, model.n_relations), triples
+        self.bounded = bounded_relations(self.bounds) if settings.penalty_weight > 0 else ([], [])
         self.regularised = any(len(relations) for relations in self.bounded)
 
     def draw(self, rng):

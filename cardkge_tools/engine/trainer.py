@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import kernels
-from cardkge import CardkgeError, batch_limits, corruptions, triple_keys
+from cardkge import CardkgeError, batch_limits, corruptions, probability, training_bounds, triple_keys
 from cardkge_tools.engine.draws import ObjectSampler, SubjectSampler
 from cardkge_tools.engine.limits import PlainBounds
 from cardkge_tools.engine.tables import kind_of, output_of
@@ -99,6 +99,7 @@ class Trainer:
 
     def __init__(self, model, accumulators, settings, bounds, triples, threads):
         self.model, self.settings, self.threads, self.accumulators = model, settings, threads, accumulators
+        bounds = training_bounds(bounds, settings, model.n_relations)
         self.bounds = bounds if hasattr(bounds, "of") else PlainBounds(bounds, model.n_relations)
         # relations whose bounds are of the tails of heads, and of the heads of tails
         self.bounded = np.flatnonzero(self.bounds.is_bounded())
@@ -346,6 +347,9 @@ class Trainer:
             scores = model.match(t, model.query_tails(h, r))
         sums, scale = np.empty(h.shape[1]), model.dtype.type(self.settings.penalty_weight)
         for i, (x, w, n, relation) in enumerate(zip(scores, weights[:, :m], counts, relations.tolist())):
+            if self.settings.extra_negatives:
+                penalty.of_relations[part.start + i] = negative_losses(x, w, n, scale)
+                continue
             lower, upper = np.ascontiguousarray(self.bounds.of(relation, subjects[i], inverse).T)
             penalty.of_relations[part.start + i] = kernels.bounded_sums(x, w, n, lower, upper, scale, sums)
         upstream, violated = np.swapaxes(scores, 1, 2), penalty.of_relations[part].any()
@@ -358,6 +362,16 @@ class Trainer:
         elif violated:
             d_h[...], d_r[...], _ = model.d_pairs(h, r, t, upstream, None, d_t)
             d_r[...] = turned(d_r, inverse, model)
+
+
+def negative_losses(scores, weights, count, scale):
+    """`sampled_negatives` of one relation: returns the value for its first `count` subjects, and replaces the scores
+    (m, n) by scale times the gradient. A control, so in plain NumPy."""
+    softplus = np.log1p(np.exp(-np.abs(scores))) + np.maximum(scores, 0)
+    value = weights @ softplus[:, :count].sum(1, dtype=np.float64)
+    scores[...] = scale * weights[:, None] * probability(scores)
+    scores[:, count:] = 0
+    return float(value)
 
 
 def turned(r, inverse, model):
