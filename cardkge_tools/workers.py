@@ -126,6 +126,17 @@ def carry_out(tasks, jobs, threads, cluster=None):
     return failed
 
 
+def connected(client, address):
+    """A Dask client of the scheduler at the address."""
+    if address.startswith(("http://", "https://")) or address.endswith(".json"):
+        what = "the address of its web page" if address.startswith("http") else "a scheduler file"
+        raise CardkgeError(f"--cluster {address}: {what} is not supported; give the scheduler's own, tcp://HOST:PORT")
+    try:
+        return client(address, timeout=10)
+    except (OSError, ValueError) as error:
+        raise CardkgeError(f"{address}: no Dask scheduler answers there; start one with `dask scheduler`") from error
+
+
 def carry_out_on_cluster(tasks, threads, address, report):
     """`carry_out` on the workers of a Dask scheduler, by joblib. A trial whose worker dies is given to another."""
     try:
@@ -141,13 +152,7 @@ def carry_out_on_cluster(tasks, threads, address, report):
     for room in ("cardkge_tools.workers", "cardkge_tools.files"):  # sent whole: the workers need not find them
         cloudpickle.register_pickle_by_value(sys.modules[room])
 
-    if address.startswith(("http://", "https://")) or address.endswith(".json"):
-        what = "the address of its web page" if address.startswith("http") else "a scheduler file"
-        raise CardkgeError(f"--cluster {address}: {what} is not supported; give the scheduler's own, tcp://HOST:PORT")
-    try:
-        client = Client(address, timeout=10)
-    except (OSError, ValueError) as error:
-        raise CardkgeError(f"{address}: no Dask scheduler answers there; start one with `dask scheduler`") from error
+    client = connected(Client, address)
     caught, ended = [], threading.Event()
 
     def stop(number, frame):
