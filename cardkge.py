@@ -743,9 +743,7 @@ class Settings:
                 if getattr(self, name):
                     raise CardkgeError(f"{name} is for the softmax loss: leave it out, or give loss softmax")
         elif self.extra_negatives:
-            raise CardkgeError(
-                "extra_negatives is for losses with negatives: leave it out, or give loss logistic"
-            )
+            raise CardkgeError("extra_negatives is for losses with negatives: leave it out, or give loss logistic")
         if self.patience and self.validate_every == 0:
             raise CardkgeError("patience counts validations: give validate_every too")
 

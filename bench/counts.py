@@ -21,7 +21,7 @@ from tabulate import tabulate  # noqa: E402
 
 import cardkge  # noqa: E402
 from cardkge_tools.counts import calibrate, evaluate_sets  # noqa: E402
-from cardkge_tools.reproduction import estimate, percent  # noqa: E402
+from cardkge_tools.statistics import estimate, percent  # noqa: E402
 
 SHOWN = ("ap", "best_f1", "f1", "precision", "mean_probability", "ece")
 

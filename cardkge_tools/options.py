@@ -224,6 +224,9 @@ PAPER_TABLES = {  # name: method, what it is, data sets and models unless they a
         "link_prediction", "Tables 5 and 6: without and with the regulariser", "wn18rr", "ermlp,distmult,complex"
     ),
     "sampling": ("sampling", "Table 7: the ways to draw the objects of a sum", "wn18rr", "complex"),
+    "controls": (
+        "controls", "Not in the paper: the regulariser with right, wrong and no bounds", "families", "complex"
+    ),
     "violations": ("violations", "Figure 2 as a table: X_hr without and with the regulariser", "wn18rr", "complex"),
     "lambda": ("weight", "Figure 3: mean X_hr and hits@10 as lambda grows", "wn18rr", "complex"),
     "poe": ("poe", "Tables 1 and 8: likely parents of Edgar Allan Poe, seed 0", "fb13", "distmult"),

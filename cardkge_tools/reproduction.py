@@ -1,13 +1,11 @@
 """The paper's tables and figures, its values beside ours."""
 
 import itertools
-import math
-
-import numpy as np
 
 from cardkge import SAMPLINGS, CardkgeError, cardinality_sums
 from cardkge_tools import SPLITS
 from cardkge_tools.constraints import find_bounds
+from cardkge_tools.controls import control_table
 from cardkge_tools.download import PROJECT_DATA, dataset_table
 from cardkge_tools.engine.ranking import completions
 from cardkge_tools.files import read_json
@@ -17,6 +15,7 @@ from cardkge_tools.opening import open_data, open_run
 from cardkge_tools.options import MODEL_TITLES
 from cardkge_tools.reports import METRICS
 from cardkge_tools.runs import average_sum
+from cardkge_tools.statistics import amount, estimate, percent
 from cardkge_tools.terminal import interval, short
 from cardkge_tools.trials import make_trial, run_trials, trial_name
 
@@ -43,10 +42,11 @@ class Reproduction:
             recipe = recipe | {"train": recipe["train"] | {"project": self.project}}
         return recipe if self.project != "none" else {"train": recipe["train"], "regulariser": self.unprojected}
 
-    def trial(self, data, model, variant, seed):
-        """A run of the recipe: "plain", or with the regulariser as "bounded", a sampling or a lambda says."""
+    def trial(self, data, model, variant, seed, more=None):
+        """A run of the recipe: "plain", or with the regulariser as "bounded", a sampling or a lambda says; `more`:
+        other options."""
         recipe = self.recipe(data, model)
-        options = {"data": data, "model": model, **recipe["train"], "seed": seed}
+        options = {"data": data, "model": model, **recipe["train"], "seed": seed, **(more or {})}
         if variant not in ("plain", 0):
             changed = {} if variant == "bounded" else {"lambda": variant}
             if variant in SAMPLINGS:
@@ -64,20 +64,23 @@ class Reproduction:
 
         seeds = seeds or self.seeds
         keys = [(*pair, variant, seed) for pair in self.pairs() for variant in variants for seed in seeds]
-        trials = [self.trial(*key) for key in keys]
-        outcomes, failed = run_trials(trials, **self.run_options, bounds=bounds if violations else None)
-        for name, error in failed.items():
-            raise CardkgeError(f"{len(failed)} of {len(trials)} runs failed; {name}: {error}")
-        seconds = sum(outcome["seconds"] for outcome in outcomes)
-        self.notes = [
-            f"{len(outcomes)} runs, which trained for {seconds / 60:,.1f} minutes. Their settings, but the seed:"
-        ]
-        self.notes += dict.fromkeys(trial_name(trial).rpartition(",seed=")[0] for trial in trials)
-        found = dict(zip(keys, outcomes, strict=True))
+        found = self.outcomes({key: self.trial(*key) for key in keys}, bounds if violations else None)
         return {
             (data, model): {variant: [found[data, model, variant, seed] for seed in seeds] for variant in variants}
             for data, model in self.pairs()
         }
+
+    def outcomes(self, trials, bounds=None):
+        """The outcomes of trials, under the same keys; what was run is noted."""
+        outcomes, failed = run_trials(list(trials.values()), **self.run_options, bounds=bounds)
+        for name, error in failed.items():
+            raise CardkgeError(f"{len(failed)} of {len(trials)} runs failed; {name}: {error}")
+        seconds = sum(outcome["seconds"] for outcome in outcomes)
+        self.notes.append(
+            f"{len(outcomes)} runs, which trained for {seconds / 60:,.1f} minutes. Their settings, but the seed:"
+        )
+        self.notes += dict.fromkeys(trial_name(trial).rpartition(",seed=")[0] for trial in trials.values())
+        return dict(zip(trials, outcomes, strict=True))
 
     def found(self, name):
         """The data set; None for one of the table `data` that is not on this machine."""
@@ -186,6 +189,10 @@ class Reproduction:
             self.points[data, model] = points
         return ["data", "model", "lambda", "mean X", "hits@10 %", "change of mean X", "of hits@10", "seeds"], rows
 
+    def controls(self):
+        """The regulariser with bounds that are right, wrong and none."""
+        return control_table(self)
+
     def poe(self):
         """The tails that seed 0 finds likely, p > 0.8, and at least five."""
         rows = []
@@ -212,48 +219,3 @@ class Reproduction:
             count = f"{theirs[f'{variant}_likely']} with p > 0.8" if theirs else ""
             rows.append([*start, f"{likely} with p > 0.8; X = {short(total)}", "", "", count])
         return ["data", "model", "", "query", "tail", "known", "p", "paper"], rows
-
-
-# t with P(|T| <= t) = 0.95, of Student's distribution with 1, 2, ... 29 degrees of freedom
-T_95 = (
-    12.70620474, 4.30265273, 3.182446305, 2.776445105, 2.570581836, 2.446911851, 2.364624252, 2.306004135,
-    2.262157163, 2.228138852, 2.20098516, 2.17881283, 2.160368656, 2.144786688, 2.131449546, 2.119905299,
-    2.109815578, 2.10092204, 2.093024054, 2.085963447, 2.079613845, 2.073873068, 2.06865761, 2.063898562,
-    2.059538553, 2.055529439, 2.051830516, 2.048407142, 2.045229642,
-)  # fmt: skip
-
-
-def estimate(values, minus=None, relative=False):
-    """Mean of values (n,), one for each seed, and the half width of its 95 % confidence interval, by Student's t with
-    n - 1 degrees of freedom, from 30 values on with 29, a little too wide: {"mean", "interval"}. The interval of one
-    value is None, for it is unknown.
-
-    With `minus` (n,), of the paired differences values - minus; relative: as shares of minus, not finite where minus
-    is 0. Raises CardkgeError for no values, or for pairs that lack one.
-    """
-    values = np.asarray(values, np.float64)
-    if minus is not None:
-        minus = np.asarray(minus, np.float64)
-        if len(minus) != len(values):
-            raise CardkgeError(f"pairs need as many values on both sides, found {len(values)} and {len(minus)}")
-        with np.errstate(divide="ignore", invalid="ignore"):
-            values = (values - minus) / (minus if relative else 1)
-    n = len(values)
-    if n == 0:
-        raise CardkgeError("an estimate needs a value, found none")
-    with np.errstate(invalid="ignore"):
-        interval = float(T_95[min(n - 1, len(T_95)) - 1] * values.std(ddof=1) / math.sqrt(n)) if n > 1 else None
-    return {"mean": float(values.mean()), "interval": interval}
-
-
-def percent(value, signed=False):
-    """An estimate in percent, with its interval."""
-    sign = "+" if signed else ""
-    text = f"{100 * value['mean']:{sign}.2f}"
-    return text if value["interval"] is None else f"{text} ± {100 * value['interval']:.2f}"
-
-
-def amount(value, signed=False):
-    """An estimate of a sum, with its interval."""
-    text = ("+" if signed and value["mean"] >= 0 else "") + short(value["mean"])
-    return text if value["interval"] is None else f"{text} ± {short(value['interval'])}"
