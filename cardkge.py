@@ -455,6 +455,7 @@ def sampled_negatives(model, relation, subjects, objects, weights):
     weights = _weights_of(scores.shape[1], weights)
     upstream = (weights * probability(scores)).astype(model.dtype)
     value = float((softplus.astype(np.float64, copy=False) @ weights).sum())
+    objects = np.arange(model.n_entities) if objects is None else objects
     return value, _pair_gradients(model, relation, subjects, objects, rows, upstream)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from cardkge import Settings, batch_limits, bounded_relations, corruptions, draw_samples, objective, training_bounds
 from cardkge_tools.constraints import find_bounds, write_bounds
 from cardkge_tools.files import made_folder
-from cardkge_tools.opening import open_run
+from cardkge_tools.opening import open_data, open_run
 from cardkge_tools.options import MODEL_TITLES
 from cardkge_tools.statistics import amount, estimate, percent
 from cardkge_tools.trials import trial_name
@@ -28,7 +28,7 @@ def wrong_bounds(mined):
 def control_bounds(plan, data):
     """Name of the control -> what --bounds takes; the files are written into the folder of the runs. "true" is
     bounds.tsv of the data's folder, where there is one."""
-    dataset, folder = plan.found(data), plan.run_options["out"] / "bounds"
+    dataset, folder = open_data(data, "hrt"), plan.run_options["out"] / "bounds"
     true = dataset.folder / "bounds.tsv"
     given = {"true": str(true)} if true.is_file() else {}
     given["mined"] = "mined"
@@ -124,6 +124,8 @@ def cells(outcomes, plain):
 
 def control_table(plan):
     """Headers and rows of `reproduce controls`."""
+    for data in plan.data:  # all of them before the first run
+        open_data(data, "hrt")
     rows = [row for pair in plan.pairs() for row in control_rows(plan, *pair)]
     headers = ["MRR %", "minus none", "hits@10 %", "outside %", "mean X", "gradient %", "seeds"]
     return ["data", "model", "bounds in training", *headers], rows

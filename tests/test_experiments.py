@@ -18,8 +18,8 @@ from conftest import invoke, ok, one_error, snapshot, start, usage_error, wait_f
 import cardkge
 import cardkge_tools.files
 import cardkge_tools.fitting
-import cardkge_tools.reproduction
 import cardkge_tools.runs
+import cardkge_tools.statistics
 import cardkge_tools.terminal
 import cardkge_tools.trials
 import cardkge_tools.workers
@@ -231,8 +231,8 @@ def test_sums_have_three_digits_or_more_and_no_exponent(value, text):
 
 
 def test_amounts_of_large_changes_have_no_exponent():
-    assert cardkge_tools.reproduction.amount({"mean": -43215000.0, "interval": 12345.6}, True) == "-43,215,000 ± 12,346"
-    assert cardkge_tools.reproduction.amount({"mean": 43215000.0, "interval": None}, True) == "+43,215,000"
+    assert cardkge_tools.statistics.amount({"mean": -43215000.0, "interval": 12345.6}, True) == "-43,215,000 ± 12,346"
+    assert cardkge_tools.statistics.amount({"mean": 43215000.0, "interval": None}, True) == "+43,215,000"
 
 
 # --- trials

@@ -56,10 +56,46 @@ def test_algorithm_1_is_what_train_does(toy, model_name, loss, optimizer, rate, 
         {"optimizer": "sgd", "decay": 0.5, "accumulator": 0.0},
         {"penalty_weight": 0.0, "accumulator": 0.0},
         {"batches": 1000},
+        {"extra_negatives": True, "sampling": "importance", "loss": "hinge"},
+        {"extra_negatives": True, "sampling": "bernoulli", "subjects": 20},
+        {"extra_negatives": True, "sampling": "uniform"},
     ],
 )
 def test_every_setting_means_the_same(toy, model_name, changed):
     assert_equal_training(*trained(toy, model=model_name, **changed))
+
+
+@pytest.mark.parametrize("sampling, alike", [("uniform", True), ("importance", False), ("exact", False)])
+def test_uniform_sampling_trains_without_lower_bounds(toy, model_name, sampling, alike):
+    """For X_S <= X, so that max(0, lower - X_S) would push up what is too large already."""
+    settings = cardkge.Settings(
+        model=model_name, dim=4, hidden=3, epochs=2, batches=3, dtype="float64", penalty_weight=0.5, sampling=sampling,
+        subjects=3, objects=2,
+    )  # fmt: skip
+    params = []
+    for bounds in ([(0, 1.5), (6, 6), (0, np.inf)], [(0, 1.5), (0, 6), (0, np.inf)]):
+        run = cardkge.new_run(settings, toy, bounds)
+        assert run.bounds.tolist() == [list(map(float, pair)) for pair in bounds]  # the run keeps what it was given
+        cardkge.train(run, toy, threads=1)
+        params.append(run.model.params)
+    equal = [np.array_equal(array, params[1][name]) for name, array in params[0].items()]
+    assert all(equal) if alike else not any(equal)
+
+
+def test_uniform_sampling_trains_without_lower_bounds_of_classes(tmp_path):
+    """The same for bounds of classes and inverses, which are objects with `of`."""
+    limits = cardkge.UpperBounds(Doubled())
+    assert limits.of(1, [3, 4], inverse=True).tolist() == [[0.0, 7.0], [0.0, np.inf]]
+    assert limits.is_bounded(inverse=True) == "asked"
+
+
+class Doubled:
+    def is_bounded(self, inverse=False):
+        return "asked" if inverse else None
+
+    def of(self, relations, subjects, inverse=False):
+        assert (relations, list(subjects), inverse) == (1, [3, 4], True)
+        return np.array([[2.0, 7.0], [1.0, np.inf]])
 
 
 def test_algorithm_1_trains_families_for_an_epoch():

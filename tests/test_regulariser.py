@@ -34,6 +34,22 @@ def arrays(sample):
 
 
 @pytest.mark.parametrize("sample", SAMPLES)
+def test_extra_negatives_are_the_sample_as_negatives(model_name, make_model, sample):
+    """The value by a loop over the pairs, the gradients by differences."""
+    model = make_model(model_name, dtype="float64")
+    objects, weights = arrays(sample)
+    subjects = np.array([5, 0, 2])
+    value, gradients = cardkge.sampled_negatives(model, 1, subjects, objects, weights)
+    expected = 0.0
+    for h in subjects:
+        for i, t in enumerate(range(model.n_entities) if objects is None else objects):
+            score = reference.score(model_name, model.params, h, 1, t)
+            expected += (1 if weights is None else weights[i]) * math.log1p(math.exp(score))
+    assert value == pytest.approx(expected, rel=1e-12, abs=0)
+    check_gradients(lambda: cardkge.sampled_negatives(model, 1, subjects, objects, weights)[0], model.params, gradients)
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
 @pytest.mark.parametrize("dtype, rtol", [("float64", 1e-13), ("float32", 2e-5)])
 def test_sums_equal_loops(model_name, make_model, sample, dtype, rtol):
     model = make_model(model_name, dtype=dtype)

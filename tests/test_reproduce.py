@@ -1,7 +1,9 @@
 """`reproduce`: the paper's values as printed there, ours as the runs have them; runs are shared and resumed."""
 
+import csv
 import itertools
 import json
+import math
 import os
 import re
 import shutil
@@ -524,3 +526,61 @@ def test_a_run_that_fails_is_named(tmp_path, monkeypatch):
     assert result.exit_code == 1 and isinstance(result.exception, SystemExit) and result.stdout == ""
     assert [text[:5] for text in progress] == ["[1/2]", "[2/2]"] and "failed: what happened" in progress[1]
     assert line.startswith("error: 2 of 2 runs failed; families,complex,") and line.endswith(": other")
+
+
+def test_controls(tmp_path):
+    """Every row is of the runs that it says, chosen on valid where it says so; the bounds are those of its name."""
+    out = tmp_path / "out"
+    headers, rows = reproduce("controls", *QUICK, "--jobs", 2, "--out", out)
+    assert headers[2:] == [
+        "bounds in training",
+        "MRR %",
+        "minus none",
+        "hits@10 %",
+        "outside %",
+        "mean X",
+        "gradient %",
+        "seeds",
+    ]
+    by_name = {row[2]: row[3:] for row in rows}
+    bounds = {path.name: path.read_text().splitlines() for path in (out / "bounds").iterdir()}
+    mined = cardkge.find_bounds("mined", data := cardkge.load_dataset("families"))
+    first, last = data.relations[0], mined[-1]
+    shown = [f"{x:g}" if x < math.inf else "inf" for x in last]
+    assert f"{first}\t{shown[0]}\t{shown[1]}" in bounds["families-mined-permuted.tsv"]
+    assert all(line.split("\t")[1:] == ["0", "0"] for line in bounds["families-0-0.tsv"] if line[0] != "#")
+    shown = [f"{mined[0, 0]:g}", f"{3 * mined[0, 1]:g}"]
+    assert "\t".join([first, *shown]) in bounds["families-mined-uppers-x-3.tsv"]
+    recipe = FACTS["recipes"]["families"]["complex"]["regulariser"]
+    sampled = {name: value for name, value in recipe.items() if name != "bounds"} | FACTS["quick"]
+    wanted = {
+        "true": sampled | {"bounds": str(data.folder / "bounds.tsv")},
+        "mined": sampled | {"bounds": "mined"},
+        "[0, 0]": sampled | {"bounds": str(out / "bounds" / "families-0-0.tsv")},
+        "none; extra negatives": sampled | {"bounds": "none", "extra-negatives": True},
+        "none": {"bounds": "none", "l2": 0.0, "extra-negatives": False},
+    }
+    plain = runs_of(out, **wanted["none"])
+    for name, settings in wanted.items():
+        runs, cells = runs_of(out, **settings), by_name[name]
+        assert len(runs) == 2 == int(cells[-1])
+        hits, mrr = (list(map(by_metric, map_runs(runs, tmp_path))) for by_metric in (lambda m: m[3], lambda m: m[4]))
+        assert parsed(cells[0]) == near(expected(*mrr)) and parsed(cells[2]) == near(expected(*hits))
+        assert (cells[1] == "") == (name == "none") == (cells[5] == "") and (not cells[5] or 0 < float(cells[5]) < 100)
+        if name != "none":
+            base = [m[4] for m in map_runs(plain, tmp_path)]
+            assert parsed(cells[1]) == near(expected(*(a - b for a, b in zip(mrr, base, strict=True))))
+    valid = {}
+    for weight in (0.0001, 0.001, 0.01):
+        records = [read_csv(run / "history.csv") for run in runs_of(out, l2=weight)]
+        valid[weight] = sum(max(float(r["valid_hits@10"]) for r in record if r["valid_hits@10"]) for record in records)
+    assert [name for name in by_name if "L2" in name] == [f"none; L2 {max(valid, key=valid.get):g}"]
+
+
+def map_runs(runs, tmp_path):
+    return [metrics_of(run, tmp_path) for run in runs]
+
+
+def read_csv(path):
+    with open(path, newline="") as lines:
+        return list(csv.DictReader(lines))
