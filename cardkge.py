@@ -644,7 +644,7 @@ OWN_DIM = 100  # and of a model of one's own
 @dataclass
 class Settings:
     """Everything that determines the bits of a run; the names are those of the command line, where they are
-    explained. Defaults are the paper's recipe, or, where it is silent, what was measured (docs/RESULTS.md).
+    explained. Defaults are the paper's recipe, or, where it is silent, what was measured (docs/REPRODUCTION.md).
 
     What is None depends on the loss. Of the paper's losses it is PAPER's; under softmax it follows from the sizes of
     the graph, and stays None until `resolved`."""

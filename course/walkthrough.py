@@ -856,5 +856,5 @@ for (i, e), before, most, two in zip(candidates, fact, given, exactly):
 # * `python cli.py calibrate`, `complete` and `evaluate --sets` do parts 10 and 11 for every relation of a graph.
 # * A model of your own: a class with five methods trains, ranks and counts like the others
 #   (`python cli.py train --model course/solutions/transe.py:TransE`), and `python cli.py check` looks at its gradients.
-# * [RESULTS.md](RESULTS.md) and [REPRODUCTION.md](REPRODUCTION.md): what holds of the paper's claims, with more seeds
+# * [REPRODUCTION.md](REPRODUCTION.md): what holds of the paper's claims, with more seeds
 #   than the one here.
