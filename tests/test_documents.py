@@ -1,0 +1,67 @@
+"""Every command that a document names is one that the program has, with options that it takes."""
+
+import re
+import shlex
+
+import click
+import pytest
+from conftest import ROOT
+
+import cli
+
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("course/*.md")])
+NO_COMMAND = {"COMMAND", "TABLE", "...", ""}  # of text that speaks of commands in general
+
+
+def commands_of(text):
+    """What stands behind `python cli.py` in code blocks and between backquotes, up to where the command ends."""
+    for line in re.sub(r"\\\n\s*", " ", text).splitlines() if "```" in text else [text]:
+        for found in re.findall(r"python cli\.py((?: [^`|;&#>\n]*)?)", line):
+            yield found.strip()
+
+
+def unwrapped(text):
+    """The text with code between backquotes that runs over a line's end on one line."""
+    return re.sub(r"(?<!`)`([^`\n]*)\n([^`\n]*)`(?!`)", r"`\1 \2`", text)
+
+
+def check(words):
+    """Raises a usage error where the words are none of the program's."""
+    command, context = cli.main, None
+    while isinstance(command, click.Group):
+        if not words:
+            return
+        command, words = command.get_command(context, words[0]), words[1:]
+        if command is None:
+            raise click.UsageError("no such command")
+        context = click.Context(command)
+    if words:
+        command.make_parser(context).parse_args(words)
+
+
+def is_whole(words):
+    return not NO_COMMAND & set(words) and not any(word.endswith("...") for word in words)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_commands_of_documents_parse(path):
+    for text in commands_of(unwrapped(path.read_text(encoding="utf-8"))):
+        words = shlex.split(text)
+        if is_whole(words):
+            try:
+                check(words)
+            except click.ClickException as error:
+                pytest.fail(f"{path.name}: python cli.py {text}: {error.format_message()}")
+
+
+def test_documents_name_commands():
+    """Else the test above looks at nothing."""
+    found = [text for path in DOCUMENTS for text in commands_of(unwrapped(path.read_text(encoding="utf-8")))]
+    assert len(found) > 30 and any(text.startswith("reproduce violations --project none") for text in found)
+    assert any(text.startswith("train --model distmult --data wn18rr") for text in found)  # over a line's end
+
+
+@pytest.mark.parametrize("text", ["tran --seed 1", "train --sed 1", "bounds turn a b", "train --epochs"])
+def test_a_command_that_does_not_parse_is_found(text):
+    with pytest.raises(click.ClickException):
+        check(shlex.split(text))
