@@ -142,6 +142,7 @@ def as_ids(ends, relations):
 
 
 def take_step(model, accumulators, options, ends, relations, sample, rate, threads=1):
+    options = dataclasses.replace(options, sampling="importance")  # uniform sums would drop lower bounds
     triples = np.stack([ends[:, 0, 0], relations, ends[:, 0, 1]], axis=1)
     with cardkge.Threads(threads) as pool:
         trainer = cardkge.Trainer(model, accumulators, options, STEP_BOUNDS, triples, pool)
