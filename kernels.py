@@ -194,7 +194,7 @@ def _exp_float32(x):
 
 
 def exp(x):
-    """exp(x) of x <= 0; when compiled, float32 by operations that the compiler can vectorise."""
+    """exp(x) of x <= 87; when compiled, float32 by operations that the compiler can vectorise."""
     return math.exp(x)
 
 
@@ -548,22 +548,61 @@ def update_rows(first, last, table, accumulator, ids, gradients, l2_weights, rat
 # ------------------------------------------------------------------------------------------------------------------
 
 
+@inlined
+def all_within(array, limit):
+    """Whether no element of an array (n, m) is larger than limit, in absolute value."""
+    beyond = np.int32(0)  # a sum: the compiler does not vectorise a search
+    for i in range(array.shape[0]):
+        for j in range(array.shape[1]):
+            beyond = np.int32(beyond + np.int32(abs(array[i, j]) > limit))
+    return beyond == 0
+
+
 @compiled
 def hidden_scores(heads, tails, output, scores):
     """ER-MLP: scores[i, t] = sum_j output_j tanh(heads[i, j] + tails[j, t]). Here `tails` (k', m) is transposed: the
     innermost loop runs over a tile of tails that stays in the cache for all heads. The tile is a copy of one fixed
-    width: so the compiler knows that nothing overlaps, and has no remainder to treat."""
-    size = 256
-    tile, block = np.zeros((heads.shape[1], size), scores.dtype), np.empty(size, scores.dtype)
+    width: so the compiler knows that nothing overlaps, and has no remainder to treat.
+
+    tanh(a + b) = 1 - 2 / (1 + exp(2 a) exp(2 b)): an exponential for each element of a tile in place of a tanh for each
+    pair, and one division for two pairs. Within e^20 each, no product of two overflows; a tile with a larger element
+    takes tanh itself.
+    """
+    size, n_hidden = 256, heads.shape[1]
+    zero, one, two, limit = scores.dtype.type(0), scores.dtype.type(1), scores.dtype.type(2), scores.dtype.type(10)
+    tile, block = np.zeros((n_hidden, size), scores.dtype), np.empty(size, scores.dtype)
+    within, powers, total = all_within(heads, limit), np.empty_like(heads), output.sum()
+    for i in range(heads.shape[0]):
+        for j in range(n_hidden):
+            powers[i, j] = exp(two * heads[i, j]) if within else zero
     for start in range(0, tails.shape[1], size):
         n = min(size, tails.shape[1] - start)
         tile[:, :n] = tails[:, start : start + n]
-        for i in range(heads.shape[0]):
-            block[:] = 0
-            for j in range(heads.shape[1]):
-                h, w = heads[i, j], output[j]
+        tile[:, n:] = zero
+        by_powers = within and all_within(tile, limit)
+        if by_powers:
+            for j in range(n_hidden):
                 for t in range(size):
-                    block[t] += w * tanh(h + tile[j, t])
+                    tile[j, t] = exp(two * tile[j, t])
+        for i in range(heads.shape[0]):
+            block[:] = zero
+            if by_powers:
+                for j in range(0, n_hidden - 1, 2):
+                    a, b, v, w = powers[i, j], powers[i, j + 1], output[j], output[j + 1]
+                    for t in range(size):  # v / p + w / q
+                        p, q = one + a * tile[j, t], one + b * tile[j + 1, t]
+                        block[t] += (v * q + w * p) / (p * q)
+                if n_hidden % 2:
+                    a, v = powers[i, n_hidden - 1], output[n_hidden - 1]
+                    for t in range(size):
+                        block[t] += v / (one + a * tile[n_hidden - 1, t])
+                for t in range(size):
+                    block[t] = total - two * block[t]
+            else:
+                for j in range(n_hidden):
+                    h, w = heads[i, j], output[j]
+                    for t in range(size):
+                        block[t] += w * tanh(h + tile[j, t])
             scores[i, start : start + n] = block[:n]
 
 
@@ -688,85 +727,87 @@ def product_of_rows(rows, layer, out):
 
 
 @compiled
-def count_better(scores, tolerances, side, triples, kind, tables, tail_offset, starts, stops, known, counts, exact):
-    """How many entities score above, and how many the same as, the right answer of each question.
-
-    scores (n, N) of every entity in the open place of triples (n, 3): the head's (side 0) or the tail's (1).
-    known[starts[i] : stops[i]]: the true answers to question i, each once. tables = (rows, relation_rows, output), a
-    tail's row is row tail_offset + id. Scores are within tolerances[i] of the exact ones; those that
-    may not differ from the right one are computed again by `triple_score`, into exact (N,), for the last question at
-    least. Writes counts[i] = (above, equal, above filtered, equal filtered), the right answer itself not counted; -1
-    four times where a score is NaN.
-    """
+def exact_scores(kind, tables, tail_offset, side, triples, questions, entities, out):
+    """out[x] = score of the triple questions[x] of triples (n, 3) with entities[x] in its open place, the head's (side
+    0) or the tail's (1). tables = (rows, relation_rows, output), a tail's row is row tail_offset + id. The only place
+    that computes a score for ranks: the same operations for all, so equal rows have equal bits."""
     rows, relation_rows, output = tables
-    n = scores.shape[1]
-    which = np.empty(n, np.int64)  # those computed again
     ends = np.empty(2, np.int64)
-    for i in range(len(triples)):
-        answer = triples[i, 2 * side]
-        # in the precision of the scores, rounded outwards: to compare in float64 would take twice as long
-        low = np.nextafter(scores.dtype.type(scores[i, answer] - 2 * tolerances[i]), scores.dtype.type(-np.inf))
-        high = np.nextafter(scores.dtype.type(scores[i, answer] + 2 * tolerances[i]), scores.dtype.type(np.inf))
-        above, again = 0, 0
-        for start in range(0, n, 256):
-            part = scores[i, start : start + 256]
+    for x in range(len(questions)):
+        i = questions[x]
+        ends[0], ends[1] = triples[i, 0], tail_offset + triples[i, 2]
+        ends[side] = side * tail_offset + entities[x]
+        out[x] = triple_score(kind, rows, ends[0], relation_rows, triples[i, 1], ends[1], output)
+
+
+@compiled
+def count_better(scores, start, low, high, answers, starts, stops, known, counts, questions, entities):
+    """Ranks from scores (n, w) of the entities from `start` on, for n questions: those surely above the right answer's,
+    and those so near to it that exact ones must tell.
+
+    A score above high[i] is surely above; one that is not below low[i] otherwise, or NaN, is near. known[starts[i] :
+    stops[i]]: the true answers to question i, ascending. Adds to counts[i] the entities surely above, to its place 0,
+    and to place 2 those of them that are not known. Writes the near ones, but for the right answer, to
+    questions[x], entities[x]; returns how many.
+    """
+    near, width = 0, scores.shape[1]
+    for i in range(len(scores)):
+        bottom, top, above = low[i], high[i], 0
+        for first in range(0, width, 256):
+            part = scores[i, first : first + 256]
             surely, not_below = np.int32(0), np.int32(0)  # of as many bits as a float32: ten times as fast as int64
             for e in range(len(part)):
-                surely = np.int32(surely + np.int32(part[e] > high))
-                not_below = np.int32(not_below + np.int32(not part[e] < low))  # a NaN is near
+                surely = np.int32(surely + np.int32(part[e] > top))
+                not_below = np.int32(not_below + np.int32(not part[e] < bottom))
             above += surely
             if surely < not_below:
                 for e in range(len(part)):
-                    if not (part[e] > high or part[e] < low):
-                        which[again] = start + e
-                        again += 1
-        ends[0], ends[1] = triples[i, 0], tail_offset + triples[i, 2]
-        nan = again == 0  # not even the answer is near itself
-        for q in range(again):  # the only place that computes a score: the same operations for all
-            ends[side] = side * tail_offset + which[q]
-            s = triple_score(kind, rows, ends[0], relation_rows, triples[i, 1], ends[1], output)
-            exact[which[q]] = s
-            nan = nan or math.isnan(s)
-        if nan:
-            counts[i, :] = -1
-            continue
-        right, equal = exact[answer], -1  # the answer equals itself
-        for q in range(again):
-            above += exact[which[q]] > right
-            equal += exact[which[q]] == right
-        counts[i, 0], counts[i, 1] = above, equal
-        for q in range(starts[i], stops[i]):
-            e = known[q]
-            if e != answer and not scores[i, e] < low:
-                if scores[i, e] > high:
-                    above -= 1
-                else:
-                    above -= exact[e] > right
-                    equal -= exact[e] == right
-        counts[i, 2], counts[i, 3] = above, equal
+                    if not (part[e] > top or part[e] < bottom) and start + first + e != answers[i]:
+                        questions[near], entities[near] = i, start + first + e
+                        near += 1
+        counts[i, 0] += above
+        x = starts[i] + np.searchsorted(known[starts[i] : stops[i]], start)
+        while x < stops[i] and known[x] < start + width:
+            above -= known[x] != answers[i] and scores[i, known[x] - start] > top
+            x += 1
+        counts[i, 2] += above
+    return near
+
+
+@compiled
+def count_near(questions, entities, scores, right, starts, stops, known, counts):
+    """Adds to counts[i] = (above, equal, above and not known, equal and not known) the entities, other than the right
+    answer, whose exact scores are scores[x], for i = questions[x]; right[i] is the right answer's. counts[i, 1] becomes
+    very negative where one is NaN."""
+    for x in range(len(questions)):
+        i, e, s = questions[x], entities[x], scores[x]
+        if math.isnan(s):
+            counts[i, 1] = -(2**62)
+        if s >= right[i]:
+            column = 0 if s > right[i] else 1
+            counts[i, column] += 1
+            of = known[starts[i] : stops[i]]
+            place = np.searchsorted(of, e)
+            if place == len(of) or of[place] != e:
+                counts[i, 2 + column] += 1
+
+
+@compiled
+def sums_of_sigma(scores, sums):
+    """sums[i] = sum_j sigma(scores[i, j]), float64."""
+    for i in range(len(scores)):
+        total = 0.0
+        for first in range(0, scores.shape[1], 256):
+            part, some = scores[i, first : first + 256], scores.dtype.type(0)
+            for e in range(len(part)):
+                some += sigma(part[e])
+            total += some
+        sums[i] = total
 
 
 # ------------------------------------------------------------------------------------------------------------------
 # Softmax over all entities: rows of queries with columns of candidates (the definition is `softmax_objective`)
 # ------------------------------------------------------------------------------------------------------------------
-
-
-def _exp_float32(x):
-    """exp of x <= 0 as 2^n 2^f: relative error below 4e-7 for x > -87; at and below it the value at -87, 1.6e-38."""
-    x = -_LARGE if x < -_LARGE else x  # so written, NaN stays NaN
-    n = np.floor(_HALF + x * _LOG2_E)
-    f = ((x - n * _LN2_HIGH) - n * _LN2_LOW) * _LOG2_E
-    return (_E0 + f * (_E1 + f * (_E2 + f * (_E3 + f * (_E4 + f * _E5))))) * _power_of_two(np.int32(n))
-
-
-def exp_of_negative(x):
-    """exp(x) for x <= 0; when compiled, float32 by operations that the compiler can vectorise."""
-    return math.exp(x)
-
-
-@overload(exp_of_negative, jit_options=ELEMENTARY)
-def _exp_of_negative(x):
-    return _exp_float32 if x == types.float32 else lambda x: math.exp(x)
 
 
 @compiled
@@ -839,12 +880,12 @@ def exponentials(row, start, stop, shift, sums, c):
         if x + 32 <= stop:
             piece = row[x : x + 32]
             for j in range(32):
-                e = exp_of_negative(piece[j] - shift)
+                e = exp(piece[j] - shift)
                 piece[j] = e
                 s += e
         else:
             for j in range(x, stop):
-                e = exp_of_negative(row[j] - shift)
+                e = exp(row[j] - shift)
                 row[j] = e
                 s += e
         sums[c] = s

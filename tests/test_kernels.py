@@ -279,6 +279,28 @@ def test_update_rows(adagrad, project, dtype, rtol):
 # --- regulariser
 
 
+@pytest.mark.parametrize("dtype, atol", [("float32", 2e-6), ("float64", 1e-14)])
+@pytest.mark.parametrize("n_hidden", [1, 2, 5])
+def test_hidden_scores_of_large_elements(dtype, atol, n_hidden):
+    """Where the exponential of one overflows, and where two that are large cancel: tanh itself, tile by tile."""
+    rng = np.random.default_rng(4)
+    heads, tails, output = rng.normal(size=(3, n_hidden)), rng.normal(size=(n_hidden, 600)), rng.normal(size=n_hidden)
+    heads[1], tails[:, 1], tails[0, 2] = 10, -10, 9.5
+    for large in (0, 10.5, 30, 200):  # in the second tile of 256; at last in the heads too
+        tails[0, 300:310] = -large
+        if large == 200:
+            heads[2, 0] = large
+        scores = np.empty((3, 600), dtype)
+        arrays = [np.ascontiguousarray(array, dtype) for array in (heads, tails, output)]
+        kernels.hidden_scores(*arrays, scores)
+        given, others, weights = (array.astype(float) for array in arrays)
+        expected = np.tensordot(weights, np.tanh(given.T[:, :, None] + others[:, None, :]), 1)
+        np.testing.assert_allclose(scores, expected, atol=atol * n_hidden)
+    tails[0, 0] = np.nan
+    kernels.hidden_scores(*(np.ascontiguousarray(array, dtype) for array in (heads, tails, output)), scores)
+    assert np.isnan(scores[:, 0]).all()
+
+
 @pytest.mark.parametrize("n_tails", [1, 512, 1100])
 def test_hidden_scores_and_gradients(n_tails):
     rng = np.random.default_rng(3)
@@ -397,9 +419,23 @@ def test_product_of_rows(dtype, rtol):
     assert all(np.array_equal(out[i], out[0]) for i in (7, 23, 40))
 
 
+def counted(scores, start, tolerance, side, triples, tables, tail_offset, known, counts):
+    """Counts of one tile, as a ranking does it: those surely above, then the near ones by their exact scores."""
+    kind, all_of = kernels.DISTMULT, np.arange(len(triples))
+    answers, right = np.ascontiguousarray(triples[:, 2 * side]), np.empty(len(triples), scores.dtype)
+    kernels.exact_scores(kind, tables, tail_offset, side, triples, all_of, answers, right)
+    low, high = (right - tolerance).astype(scores.dtype), (right + tolerance).astype(scores.dtype)
+    near = np.empty((2, scores.size), np.int64)
+    n = kernels.count_better(scores, start, low, high, answers, *known, counts, *near)
+    exact = np.empty(n, scores.dtype)
+    kernels.exact_scores(kind, tables, tail_offset, side, triples, *near[:, :n], exact)
+    kernels.count_near(*near[:, :n], exact, right, *known, counts)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("tail_offset", [0, 300])
-def test_count_better(dtype, tail_offset):
+@pytest.mark.parametrize("width", [300, 290, 7, 1])
+def test_count_better(dtype, tail_offset, width):
     """Hand-made, DistMult with k = 1: the score is h t. The scores handed in are off by up to 1e-3,
     within the tolerance of 0.01, and must not decide between equal or nearly equal ones."""
     values = np.zeros(300)  # more than one block of 256
@@ -408,7 +444,7 @@ def test_count_better(dtype, tail_offset):
     rows = np.concatenate([values, values] if tail_offset else [values])[:, None].astype(dtype)
     tables = rows, np.ones((1, 1), dtype=dtype), np.zeros(0, dtype=dtype)
     triples = np.array([(0, 0, 1), (0, 0, 1), (0, 0, 5)], dtype=np.int32)
-    known = np.array([3, 1, 4, 293, 5, 2, 0], dtype=np.int32)
+    known = np.array([1, 3, 4, 293, 0, 2, 5], dtype=np.int32)
     starts, stops = np.array([0, 4, 4]), np.array([4, 4, 7])
     expected = {
         # tails above 2: 3, 291, 292, 294; equal: 2, 4, 290 (known: 3, 4, 293). Third: above 0 are 1 to 4,
@@ -420,27 +456,30 @@ def test_count_better(dtype, tail_offset):
     rng = np.random.default_rng(0)
     for side in (0, 1):
         scores = values[triples[:, 2 - 2 * side]][:, None] * values
-        scores += rng.uniform(-1e-3, 1e-3, scores.shape)
-        counts = np.full((3, 4), 9)
-        kernels.count_better(
-            scores.astype(dtype), np.full(3, 0.01), side, triples, kernels.DISTMULT, tables,
-            tail_offset, starts, stops, known, counts, np.empty(values.size, dtype),
-        )  # fmt: skip
+        scores = (scores + rng.uniform(-1e-3, 1e-3, scores.shape)).astype(dtype)
+        counts = np.zeros((3, 4), np.int64)
+        for start in range(0, 300, width):
+            tile = np.ascontiguousarray(scores[:, start : start + width])
+            counted(tile, start, 0.01, side, triples, tables, tail_offset, (starts, stops, known), counts)
         assert counts.tolist() == expected[side]
 
 
-@pytest.mark.parametrize("place", [1, 5])
-def test_count_better_gives_up_on_nan(place):
-    """NaN in the right answer's score or in another's."""
+def test_count_better_gives_up_on_nan():
+    """NaN in another entity's score; of the right answer's the ranking takes care (tests/test_evaluation.py)."""
     rows, scores = np.ones((6, 1)), np.ones((1, 6))
-    rows[place] = scores[0, place] = np.nan
-    counts, nothing = np.full((1, 4), 9), np.zeros(1, dtype=np.int64)
-    kernels.count_better(
-        scores, np.full(1, 0.01), 1, np.array([(0, 0, 1)], dtype=np.int32), kernels.DISTMULT,
-        (rows, np.ones((1, 1)), np.zeros(0)), 0, nothing, nothing, np.zeros(0, np.int32), counts,
-        np.empty(6),
-    )  # fmt: skip
-    assert counts.tolist() == [[-1, -1, -1, -1]]
+    rows[5] = scores[0, 5] = np.nan
+    counts, nothing = np.zeros((1, 4), np.int64), np.zeros(1, dtype=np.int64)
+    tables, triples = (rows, np.ones((1, 1)), np.zeros(0)), np.array([(0, 0, 1)], dtype=np.int32)
+    counted(scores, 0, 0.01, 1, triples, tables, 0, (nothing, nothing, np.zeros(0, np.int32)), counts)
+    assert counts[0, 1] < 0
+
+
+@pytest.mark.parametrize("dtype, rtol", [("float32", 2e-6), ("float64", 1e-12)])
+def test_sums_of_sigma(dtype, rtol):
+    scores = np.random.default_rng(0).normal(-5, 4, (3, 700)).astype(dtype)
+    sums = np.empty(3)
+    kernels.sums_of_sigma(scores, sums)
+    np.testing.assert_allclose(sums, (1 / (1 + np.exp(-scores.astype(float)))).sum(1), rtol=rtol)
 
 
 # --- the same again, interpreted and with checked indices

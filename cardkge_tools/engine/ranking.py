@@ -36,41 +36,49 @@ def check_vocabulary(model, triples):
         )
 
 
-def scored_blocks(model, open_side, ids, relations, threads, consume, batch_size=None, progress=None):
+def scored_blocks(model, open_side, ids, relations, threads, consume, batch_size=None, progress=None, columns=None):
     """Scores of every entity in the open place, block by block: consume(first, last, scores (last - first, N)).
 
     open_side 1: ids (n,) are heads and tails are open; 0: the other way round. relations (n,). Memory is bounded by one
-    block for each thread: `batch_size` queries, by default 64, or fewer where N is large.
+    block for each thread: `batch_size` queries, by default 64, or fewer where N is large. columns: so many entities at
+    once, None for all; then consume(first, last, scores, start) is given those from `start` on, all tiles of a block in
+    turn.
     """
     n, entity, relation = model.n_entities, model.params["entity"], model.params["relation"]
-    block = batch_size or max(1, min(64, 2**24 // n))
+    block, width = batch_size or max(1, min(64, 2**24 // n)), min(columns or n, n)
     mlp, own = kind_of(model) == kernels.ERMLP, kind_of(model) is OWN
     candidates = entity
     if mlp or own:
         h, _, t = model.encode(entity, relation[:1], entity)
         candidates = (h, t)[open_side]
-    candidates = np.ascontiguousarray(candidates.T) if mlp else candidates.T
+    tiles = [candidates[start : start + width].T for start in range(0, n, width)]
+    if mlp:
+        tiles = [np.ascontiguousarray(tile) for tile in tiles]
     local, done = threading.local(), []
 
     def score(first, last):
         if not hasattr(local, "scores"):
-            local.scores = np.empty((block, n), model.dtype)
-        scores = local.scores[: last - first]
+            local.scores = np.empty(block * width, model.dtype)
         given = entity[ids[first:last]]
         h, r, t = model.encode(given, relation[relations[first:last]], given)
         queries = model.query_tails(h, r) if open_side else model.query_heads(r, t)
-        if own:
-            scores[...] = model.match(queries, candidates.T)
-        elif mlp:
-            kernels.hidden_scores(queries, candidates, output_of(model), scores)
-        else:
-            np.matmul(queries, candidates, out=scores)
-        consume(first, last, scores)
+        for number, tile in enumerate(tiles):
+            scores = local.scores[: len(queries) * tile.shape[1]].reshape(len(queries), -1)
+            if own:
+                scores[...] = model.match(queries, tile.T)
+            elif mlp:
+                kernels.hidden_scores(queries, tile, output_of(model), scores)
+            else:
+                np.matmul(queries, tile, out=scores)
+            consume(first, last, scores, *([number * width] if columns else []))
         if progress:
             done.append(last - first)
             progress(sum(done), len(ids))
 
     threads.run(score, len(ids), size=block)
+
+
+TILE = 4096  # entities that a block of questions is scored against at once: the scores stay in the cache
 
 
 def score_tables(model):
@@ -95,18 +103,24 @@ def exact_scores(model, relation, head=None, tail=None):
     if kind_of(model) is OWN:
         return phi_of(model, triple[0], side, np.arange(model.n_entities))
     tables, tail_offset = score_tables(model)
-    scores, none = np.empty(model.n_entities, model.dtype), np.zeros(1, np.int64)
-    kernels.count_better(
-        np.zeros((1, model.n_entities), model.dtype), np.array([np.inf]), side, triple, kind_of(model), tables,
-        tail_offset, none, none, np.zeros(0, np.int32), np.empty((1, 4), np.int64), scores,
-    )  # fmt: skip
+    scores, entities = np.empty(model.n_entities, model.dtype), np.arange(model.n_entities)
+    kernels.exact_scores(kind_of(model), tables, tail_offset, side, triple, np.zeros_like(entities), entities, scores)
     return scores
 
 
-def rounding_bounds(model, tables, triples, side):
+def longest_row(rows):
+    """The largest norm of the rows of a matrix, in float64."""
+    squares = [
+        np.einsum("ij,ij->i", part, part, dtype=np.float64).max()
+        for part in np.array_split(rows, len(rows) // 4096 + 1)
+    ]
+    return float(np.sqrt(max(squares)))
+
+
+def rounding_bounds(model, tables, triples, side, longest):
     """For each triple with its head (side 0) or tail (1) open, how far two computations of one score may be apart: each
     is within (w + 4) u sum |terms| of the true sum, in any order of summation (Higham 2002, Section 3.1; u = eps / 2),
-    and sum |terms| <= || |given row| |r| || times the longest row."""
+    and sum |terms| <= || |given row| |r| || times the longest row, of norm `longest`."""
     rows, relation_rows, output = tables
     eps = float(np.finfo(model.dtype).eps)
     if kind_of(model) is OWN:  # nothing is known of its rounding but the size of its scores: see `count_better_own`
@@ -117,7 +131,6 @@ def rounding_bounds(model, tables, triples, side):
         argument = 2 * float(np.abs(rows).max(initial=0)) + float(np.abs(relation_rows).max())
         error = (len(output) + 8) * max(eps, 4e-7 if model.dtype == np.float32 else 0) + 4 * eps * argument
         return np.full(len(triples), 2 * error * np.abs(output).sum(dtype=np.float64))
-    longest = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64).max(initial=0.0))
     norms = np.empty(len(triples))
     for i in range(0, len(triples), 1024):
         given, r = rows[triples[i : i + 1024, 2 - 2 * side]], relation_rows[triples[i : i + 1024, 1]]
@@ -139,11 +152,21 @@ def ranges(dataset):
     return tuple(found)
 
 
-def keep_among(scores, triples, side, among):
-    """Leave the scores (n, N) of the candidates and the right answers alone; the others become -infinity, below any.
-    among: for each relation the ids of the candidates."""
-    for row, (relation, answer) in zip(scores, triples[:, [1, 2 * side]].tolist()):
-        ids = np.append(among[relation], answer)
+def leave_out(scores, start, questions, masked, among):
+    """Give -infinity, below any score, to what is no candidate. scores (n, w) of the entities from `start` on;
+    questions (n, 3): (given, relation, answer); masked (n,): where the given entity is none; among: None, or for each
+    relation the ids of the candidates, beside the answer."""
+    width = scores.shape[1]
+    given = questions[:, 0] - start
+    rows = np.flatnonzero(masked & (given >= 0) & (given < width))
+    scores[rows, given[rows]] = -np.inf
+    if among is None:
+        return
+    for row, relation, answer in zip(scores, *questions[:, 1:].T.tolist()):
+        ids = among[relation]
+        ids = ids[np.searchsorted(ids, start) : np.searchsorted(ids, start + width)] - start
+        if start <= answer < start + width:
+            ids = np.append(ids, answer - start)
         kept = row[ids]
         row[:] = -np.inf
         row[ids] = kept
@@ -161,9 +184,9 @@ def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, 
     (heads, tails) as `ranges` gives them, to rank among those candidates and the right answer alone; None for all.
     CardkgeError for ids out of range, or a score that is NaN.
 
-    Scores come from a matrix product, whose rounding depends on the place of an element. Where one is so near to the
-    right answer's that this could matter, both are computed again by `kernels.triple_score`: so equal rows tie, and no
-    rank depends on the batch size, the threads or the BLAS library.
+    Scores come from matrix products, whose rounding depends on the place of an element. Where one is so near to the
+    right answer's that this could matter, both are computed by `kernels.exact_scores`: so equal rows tie, and no rank
+    depends on the batch size, the threads or the BLAS library.
     """
     if ties not in TIES:
         raise CardkgeError(f"ties must be one of {', '.join(TIES)}; found {ties}")
@@ -174,39 +197,19 @@ def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, 
     check_vocabulary(model, triples)
     triples = checked_triples(triples, *sizes)
     known_triples = triples[:0] if known is None else checked_triples(known, *sizes)
-    tables, tail_offset = score_tables(model)
-    counts = np.empty((2, len(triples), 4), np.int64)
+    tables, longest = score_tables(model), longest_row(model.params["entity"])
+    counts = np.zeros((2, len(triples), 4), np.int64)
     with contextlib.nullcontext(threads) if isinstance(threads, Threads) else Threads(threads) as threads:
         for side in range(2):  # 0: the head is open
-            answers = true_answers(triples, known_triples, side, model)
-            asked, place = as_scored(model, triples, side)
-            given = asked[:, 2 - 2 * place]
-            masked = np.zeros(len(triples), bool)
-            if loopless is not None:
-                masked = loopless[triples[:, 1]] & (given != asked[:, 2 * place])
-            tolerances = rounding_bounds(model, tables, asked, place)
 
             def report(done, n):
                 progress(side * n + done, 2 * n)
 
-            def count(first, last, scores):
-                part = slice(first, last)
-                rows = np.flatnonzero(masked[part])
-                scores[rows, given[part][rows]] = -np.inf
-                if among is not None:
-                    keep_among(scores, triples[part], side, among[side])
-                if kind_of(model) is OWN:
-                    count_better_own(model, scores, tolerances[part], place, asked[part], answers, first, counts[side])
-                    return
-                kernels.count_better(
-                    scores, tolerances[part], place, asked[part], kind_of(model), tables, tail_offset,
-                    answers[0][part], answers[1][part], answers[2], counts[side, part],
-                    np.empty(sizes[0], model.dtype),
-                )  # fmt: skip
-
-            # BLAS packs the table for each block; two of them for each thread, for these are not equally fast
-            block = batch_size or min(max(16, -(-len(triples) // (2 * threads.count))), 256, max(1, 2**24 // sizes[0]))
-            scored_blocks(model, place, given, asked[:, 1], threads, count, block, progress and report)
+            questions = Questions(model, triples, side, known_triples, tables, longest)
+            if loopless is not None:
+                questions.leave_out_loops(loopless)
+            questions.among = among and among[side]
+            questions.count(counts[side], threads, batch_size, progress and report)
     if (counts[:, :, 1] < 0).any():
         raise CardkgeError("a score is NaN: the parameters are too large for their dtype; no rank can be taken")
     share = {"optimistic": 0.0, "realistic": 0.5, "pessimistic": 1.0}[ties]
@@ -214,6 +217,68 @@ def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, 
     if known is not None:
         ranks["filtered"] = (1 + counts[:, :, 2] + share * counts[:, :, 3]).T
     return ranks
+
+
+class Questions:
+    """Triples (n, 3) with their head (side 0) or tail (1) open: how many entities are better than their answers."""
+
+    def __init__(self, model, triples, side, known, tables, longest):
+        self.model, (self.tables, self.tail_offset) = model, tables
+        self.known = true_answers(triples, known, side, model)
+        self.asked, self.place = as_scored(model, triples, side)
+        self.answers = np.ascontiguousarray(self.asked[:, 2 * self.place])
+        # (given entity, relation of the data, answer)
+        self.named = np.stack((self.asked[:, 2 - 2 * self.place], triples[:, 1], self.answers), axis=1)
+        self.masked, self.among = np.zeros(len(triples), bool), None
+        self.tolerances = rounding_bounds(model, self.tables, self.asked, self.place, longest)
+
+    def leave_out_loops(self, loopless):
+        """The given entity is no candidate, unless it is the answer, where the relation is in loopless (R,) bool."""
+        self.masked = loopless[self.named[:, 1]] & (self.named[:, 0] != self.answers)
+
+    def exact(self, questions, entities):
+        """Scores of entities as answers to questions, (n,) each, by the one kernel that settles ties."""
+        out, kind = np.empty(len(questions), self.model.dtype), kind_of(self.model)
+        kernels.exact_scores(kind, self.tables, self.tail_offset, self.place, self.asked, questions, entities, out)
+        return out
+
+    def count(self, counts, threads, batch_size=None, progress=None):
+        """Adds (above, equal, above filtered, equal filtered) to counts (n, 4); a NaN makes the second negative."""
+        n, own, local = len(self.asked), kind_of(self.model) is OWN, threading.local()
+        # a block has its tiles in turn, and a tile stays in the cache; two blocks for each thread, not equally fast
+        block, width = batch_size or min(max(16, -(-n // (2 * threads.count))), 256), TILE
+        if own:
+            block, width = min(block, max(1, 2**24 // self.model.n_entities)), self.model.n_entities
+        else:
+            right = self.exact(np.arange(n), self.answers)
+            counts[np.isnan(right), 1] = -(2**62)
+            low = np.nextafter((right - self.tolerances).astype(right.dtype), right.dtype.type(-np.inf))
+            high = np.nextafter((right + self.tolerances).astype(right.dtype), right.dtype.type(np.inf))
+        starts, stops, known = self.known
+
+        def count(first, last, scores, start):
+            part = slice(first, last)
+            leave_out(scores, start, self.named[part], self.masked[part], self.among)
+            if own:
+                count_better_own(
+                    self.model, scores, self.tolerances[part], self.place, self.asked[part], self.known, first, counts
+                )
+                return
+            if not hasattr(local, "near"):
+                local.near = np.empty((2, block * min(width, self.model.n_entities)), np.int64)
+            near = kernels.count_better(
+                scores, start, low[part], high[part], self.answers[part], starts[part], stops[part], known,
+                counts[part], *local.near,
+            )  # fmt: skip
+            if near:
+                questions, entities = local.near[:, :near]
+                questions += first
+                exact = self.exact(questions, entities)
+                kernels.count_near(questions, entities, exact, right, starts, stops, known, counts)
+
+        scored_blocks(
+            self.model, self.place, self.named[:, 0], self.asked[:, 1], threads, count, block, progress, width
+        )
 
 
 def as_scored(model, triples, side):
@@ -342,7 +407,7 @@ def exact_sums(model, inverse, relations, subjects, threads, progress=None):
     sums = np.empty(len(relations))
 
     def add_up(first, last, scores):
-        sums[first:last] = probability(scores).sum(1, dtype=np.float64)
+        kernels.sums_of_sigma(scores, sums[first:last])
 
     if len(relations):
         scored_blocks(model, 0 if inverse else 1, subjects, relations, threads, add_up, progress=progress)
