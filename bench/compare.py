@@ -66,6 +66,7 @@ class Sizes:
     samples: tuple = ((10, 100, 1.10), (100, 1000, 2.0))  # mu, omega, target
     loaded: tuple = ("wn18rr", "wn18", "fb13")
     softmax: tuple = ((100, 500), (500, 500))  # complex rank, queries of a batch
+    peer_batches: int = 4  # of PyKEEN's softmax, a round
     graph: tuple = (10**6, 1000, 10**7)  # entities, relations, triples
     graph_dim: int = 100
     graph_batches: int = 100  # an epoch; with 10, the gradients of a batch are nearly as large as the table
@@ -278,11 +279,14 @@ def softmax(bench):
             if bench.peers:
                 step = bench.peers.softmax_step(model, batch, run.settings, bench.threads)
                 tasks["torch"] = timed(step, n)
+                tasks["pykeen"] = bench.peers.lcwa_epoch(dataset, rank, n, bench.sizes.peer_batches, bench.threads)
             found = alternate(bench.sizes.rounds, tasks)
         what = f"softmax: complex {rank}, {n} queries"
         if bench.peers:
             part, least = ratio(found["torch"], found["ours"]), 1.5 if rank <= 100 else 1.05
             yield Row(what, found["ours"], found["torch"], "torch", part, least, True, "queries")
+            part = ratio(found["pykeen"], found["ours"])
+            yield Row(what, found["ours"], found["pykeen"], "PyKEEN LCWA", part, 1, True, "queries")
         part = ratio(found["products"], found["ours"])
         yield Row(what, found["ours"], found["products"], "three products", part, 0.75, True, "queries")
 
@@ -480,6 +484,12 @@ def graph_figures(folder, sizes, count):
     found["peak bytes"] = peak_memory()
     arrays = [*run.model.params.values(), *run.accumulators.values(), dataset.train, dataset.valid, dataset.test]
     found["least bytes"] = sum(array.nbytes for array in arrays)
+    with cardkge.Threads(count) as threads:
+        given = run.model.params["entity"][np.concatenate((asked[:, 0], asked[:, 2]))]
+        tasks = {"rank": rank}
+        for block in (64, 128):  # of more, the scores of all entities would need gigabytes
+            tasks[block] = timed(lambda block=block: product(given, run.model, threads, block), len(given))
+        found |= {f"product {name}" if name in (64, 128) else name: part for name, part in alternate(2, tasks).items()}
     bench.dataset = cardkge.load_dataset(sizes.data)
     small = Bench.run(bench, dim=sizes.graph_dim)
     found |= alternate(sizes.rounds, {"graph": epoch, "small": Bench.training(bench, small)})
@@ -500,6 +510,9 @@ def graph(bench):
     slower = ratio(found["graph"], found["small"])
     note = f"loaded in {found['load seconds']:.1f} s; ranks {1 / found['seconds per query']:,.0f} queries/s"
     yield Row(f"train: {what}", found["graph"], found["small"], sizes.data, slower, 2, False, "examples", note=note)
+    bare = min((found["product 64"], found["product 128"]), key=statistics.median)
+    what, part = f"rank: {sizes.graph[0]:,} entities, dim {sizes.graph_dim}", ratio(bare, found["rank"])
+    yield Row(what, found["rank"], bare, "bare product", part, 0.6, True, "queries")
     peak, least = found["peak bytes"] / 2**20, found["least bytes"] / 2**20
     against = "parameters, accumulators, triples"
     yield Row("peak memory", [peak], [least], against, peak / least, 1.6, False, "MiB", rate=False)
