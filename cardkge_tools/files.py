@@ -72,7 +72,10 @@ def read_blocks(path):
     except UnicodeDecodeError as error:
         number += block.count(b"\n", 0, error.start)
         found = f"byte 0x{block[error.start]:02x}, {error.reason}"
-        raise CardkgeError(f"{path}:{number}: not UTF-8 ({found}); convert the file") from None
+        utf_16 = number == 1 and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        what = "UTF-16" if utf_16 else "LATIN1"
+        how = f"convert it, say `iconv -f {what} -t UTF-8 {path} > NEW`, if it is {what}"
+        raise CardkgeError(f"{path}:{number}: not UTF-8 ({found}); {how}") from None
     except (OSError, EOFError, zlib.error) as error:  # EOFError, zlib: a damaged .gz
         reason = getattr(error, "strerror", None) or error
         raise CardkgeError(f"{path}: cannot be read: {reason}") from error

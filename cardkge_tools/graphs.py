@@ -12,6 +12,7 @@ import numpy as np
 
 from cardkge import CardkgeError, triple_keys
 from cardkge_tools import SPLITS
+from cardkge_tools.display import shown
 from cardkge_tools.download import fetch_dataset, locate_dataset, read_table, where_to_put
 from cardkge_tools.files import read_blocks
 from cardkge_tools.spelling import is_header, look_alike_warnings
@@ -97,10 +98,8 @@ def _checked_lines(path, number, text, skipped):
             raise CardkgeError(f"{path}:{at}: a carriage return inside the line {_quoted(line)}; remove it")
         if len(fields) != 3 or "" in fields:
             found = "an empty name" if len(fields) == 3 else len(fields)
-            hint = ""
-            if re.fullmatch(r"(<.*|_:.*) \.", line.rstrip()):
-                hint = f"; this looks like N-Triples: {IMPORT}"
-            raise CardkgeError(f"{path}:{at}: expected 3 names with tabs between, found {found}: {_quoted(line)}{hint}")
+            what = f"expected 3 names with tabs between, found {found}: {_quoted(line)}{other_format(path, lines)}"
+            raise CardkgeError(f"{path}:{at}: {what}")
         kept.append(line)
     return "".join(line + "\n" for line in kept)
 
@@ -119,6 +118,7 @@ def _read_triple_blocks(path, columns, skipped):
         raise CardkgeError(f"columns: found {columns!r}, expected an order of h, r, t such as hrt")
     order = [columns.index(letter) for letter in "hrt"]
     for number, text in read_blocks(path):
+        refuse_statements(path, number, text)
         codes = np.frombuffer(text.encode("utf-8"), np.uint8)
         at = np.flatnonzero((codes == ord("\t")) | (codes == ord("\n")))
         regular = (
@@ -131,20 +131,87 @@ def _read_triple_blocks(path, columns, skipped):
             text = _checked_lines(path, number, text, skipped)
         if text:
             names = text[:-1].replace("\n", "\t").split("\t")
-            if number == 1:
-                _check_first_lines(path, names, skipped)
+            if number == 1 and all(name.endswith(" .") for name in names[2::3]):
+                how = as_format(path, ".nt")
+                raise CardkgeError(f"{path}:1: the last field of every line ends in ' .', as in N-Triples: {how}")
             yield [names[column::3] for column in order]
 
 
-IMPORT = "`cardkge import FILE --out DIR` reads it (name it .nt)"
+# --- files in another format
 
 
-def _check_first_lines(path, names, skipped):
-    """What the first block shows: N-Triples with tabs are refused, a header is noted in skipped["headers"]."""
-    if all(name.endswith(" .") for name in names[2::3]):
-        raise CardkgeError(f"{path}:1: the last field of every line ends in ' .', as in N-Triples: {IMPORT}")
-    if len(names) > 3 and is_header(names[:3]):
-        skipped["headers"] += 1
+_NODE = r"(?:<[^<>\s]*>|_:[^\s<>\"]+)"
+_LITERAL = r'"(?:[^"\\]|\\.)*"(?:@[\w-]+|\^\^<[^<>\s]*>)?'
+_STATEMENT = re.compile(rf"[ \t]*{_NODE}\s*<[^<>\s]*>\s*(?:{_NODE}|{_LITERAL})\s*(?:{_NODE}\s*)?\.\s*(?:#.*)?")
+_FORMATS = (  # how a line begins -> the format, and the ending by which `import` knows it
+    (r"\s*(@prefix|@base|PREFIX|BASE)\s", "Turtle", ".ttl"),
+    (r"\s*(<\?xml|<!DOCTYPE|<rdf:RDF)", "RDF/XML", ".rdf"),
+    (r"\s*[\[{]\s*($|[\[{\"])", "JSON-LD", ".jsonld"),
+)
+
+
+def as_format(path, ending):
+    """What to do with a file that is in the format of this ending of names."""
+    name = os.path.basename(path).removesuffix(".gz")
+    new = f"{os.path.splitext(name)[0]}{ending}{'.gz' * str(path).endswith('.gz')}"
+    return f"name it {new}, and `cardkge import {new} --out DIR` reads it"
+
+
+def refuse_statements(path, number, text):
+    """CardkgeError where a line of the text, whose first is line `number` of the file, is a statement of N-Triples or
+    N-Quads: as three names its full stop would be a part of the last one."""
+    if not (text.startswith(("<", "_:", " ", "\t")) or "\n<" in text or "\n_:" in text):
+        return
+    for found in re.finditer(r"\.[ \t]*(?:#[^\n]*)?\n", text):
+        line = text[text.rfind("\n", 0, found.start()) + 1 : found.end() - 1]
+        if _STATEMENT.fullmatch(line):
+            at = number + text.count("\n", 0, found.start())
+            raise CardkgeError(f"{path}:{at}: a statement of N-Triples, {_quoted(line)}: {as_format(path, '.nt')}")
+
+
+def other_format(path, lines):
+    """What is to be said of lines that are no three names: the format that they look like, and what reads it."""
+    lines = [line for line in lines if line.strip()][:1000]
+    for line in lines[:1]:
+        for pattern, name, ending in _FORMATS:
+            if re.match(pattern, line):
+                return f"; this looks like {name}: {as_format(path, ending)}"
+    for delimiter in ",;| ":
+        if lines and all("\t" not in line and line.count(delimiter) == 2 for line in lines):
+            return f"; with {delimiter!r} between: `cardkge import {path} --delimiter {delimiter!r} --out DIR` reads it"
+    return ""
+
+
+# --- first lines
+
+
+def first_lines_warnings(splits, names, others=()):
+    """A sentence about first lines that look like a header: a word that names a column in each field, or names that
+    stand in no line but such ones.
+
+    splits: a dict of file or split to its triples (n, 3), in the order of the lines; others: triples beside them.
+    names: (names of entities, names of relations), by id.
+    """
+    firsts = {split: triples[0].tolist() for split, triples in splits.items() if len(triples) > 1}
+    rest = [triples[1:] if split in firsts else triples for split, triples in splits.items()] + list(others)
+    found = []
+    for split, (h, r, t) in firsts.items():
+        unique = len(splits[split]) > 3 and h != t and not any(_has(part, h, r, t) for part in rest)
+        if unique or is_header([names[0][h], names[1][r], names[0][t]]):
+            found.append(split)
+    if not found:
+        return []
+    h, r, t = firsts[found[0]]
+    line = ", ".join(shown(names[kind][i], quoted=True) for kind, i in ((0, h), (1, r), (0, t)))
+    return [
+        f"the first line of {', '.join(found)} looks like a header ({line}), and is taken for a triple; if it is one,"
+        " remove it, or let `cardkge import FILE --header` read the file"
+    ]
+
+
+def _has(triples, head, relation, tail):
+    """Whether one of the names stands in the triples."""
+    return (triples[:, 1] == relation).any() or np.isin(triples[:, ::2], (head, tail)).any()
 
 
 def read_triples(path, columns="hrt"):
@@ -165,7 +232,7 @@ def read_triples(path, columns="hrt"):
 
 def _read_split(path, columns, entities, relations, skipped=None):
     """(n, 3) int32 ids; the vocabularies (name -> id, giving the next id to a new name) grow. skipped, a Counter, takes
-    the numbers of "blank lines" and "headers"."""
+    the number of "blank lines"."""
     skipped = Counter() if skipped is None else skipped
     ids = bytearray()  # grows where it is; arrays of the blocks would leave holes between the names
     for heads, names, tails in _read_triple_blocks(path, columns, skipped):
@@ -221,10 +288,13 @@ def load_triples(folder, columns="hrt"):
         what = f"no {TRIPLE_FILES[0]} and no train" if folder.is_dir() else "no such folder"
         raise CardkgeError(f"{folder}: {what}; `import` makes a folder from files in other formats")
     entities, relations = (defaultdict(itertools.count().__next__) for _ in range(2))
-    triples = np.concatenate([_read_split(path, columns, entities, relations) for path in paths])
+    skipped = {path.name: Counter() for path in paths}
+    parts = {path.name: _read_split(path, columns, entities, relations, skipped[path.name]) for path in paths}
+    triples, names = np.concatenate(list(parts.values())), (list(entities), list(relations))
     repeated = later_occurrences(triple_keys(*triples.T, len(entities), len(relations)))
     warnings = [f"duplicates dropped: {repeated.size} of {len(triples)} triples"] if repeated.size else []
-    return np.delete(triples, repeated, axis=0), list(entities), list(relations), warnings
+    warnings += _blank_lines(skipped) + first_lines_warnings(parts, names) + look_alike_warnings(*names)
+    return np.delete(triples, repeated, axis=0), *names, warnings
 
 
 def later_occurrences(keys):
@@ -267,7 +337,10 @@ def load_dataset(data="families", columns="hrt", download=True):
     skipped = {split: Counter() for split in SPLITS}
     ids = [_read_split(path, columns, entities, relations, skipped[path_of]) for path_of, path in zip(SPLITS, paths)]
     splits, warnings = _clean_splits(ids, len(entities), len(relations))
-    warnings += _warnings_of_lines(skipped) + look_alike_warnings(entities, relations)
+    names = list(entities), list(relations)
+    warnings += (
+        _blank_lines(skipped) + first_lines_warnings(dict(zip(SPLITS, ids)), names) + look_alike_warnings(*names)
+    )
     if len(relations) > len(entities):
         warnings.append(
             f"more relations ({len(relations)}) than entities ({len(entities)}): the columns, read"
@@ -283,23 +356,13 @@ def load_dataset(data="families", columns="hrt", download=True):
     limits = np.cumsum([len(split) for split in splits])
     whole = name_triples(np.concatenate(splits), entities, relations)
     splits = [whole[i:j] for i, j in zip([0, *limits], limits)]  # see Dataset.known
-    return Dataset(data, folder, list(entities), list(relations), *splits, tuple(warnings))
+    return Dataset(data, folder, *names, *splits, tuple(warnings))
 
 
-def _warnings_of_lines(skipped):
-    """Sentences about blank lines and first lines that look like a header, of counts by split."""
-    found = []
-    if any(counts["blank lines"] for counts in skipped.values()):
-        counts = ", ".join(
-            f"{counts['blank lines']} of {name}" for name, counts in skipped.items() if counts["blank lines"]
-        )
-        found.append(f"blank lines skipped: {counts}")
-    if headers := [name for name, counts in skipped.items() if counts["headers"]]:
-        found.append(
-            f"the first line of {', '.join(headers)} looks like a header, and is taken for a triple; remove it if it is"
-            " one (`cardkge import --header` does)"
-        )
-    return found
+def _blank_lines(skipped):
+    """A sentence that counts blank lines, by file."""
+    counts = [f"{count['blank lines']} of {name}" for name, count in skipped.items() if count["blank lines"]]
+    return [f"blank lines skipped: {', '.join(counts)}"] if counts else []
 
 
 def _clean_splits(splits, n_entities, n_relations):

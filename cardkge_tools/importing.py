@@ -7,7 +7,6 @@ when all is read, because a triple may stand in a file more than once.
 import codecs
 import collections
 import csv
-import io
 import itertools
 import os
 import re
@@ -20,8 +19,9 @@ import numpy as np
 from cardkge import CardkgeError, triple_keys
 from cardkge_tools import SPLITS, constraints, rdf
 from cardkge_tools.files import read_blocks, replace_file
-from cardkge_tools.graphs import later_occurrences, load_triples
+from cardkge_tools.graphs import first_lines_warnings, later_occurrences, load_triples, refuse_statements
 from cardkge_tools.names import Names, packed, split_lines, triple_lines
+from cardkge_tools.spelling import look_alike_warnings
 
 TRIPLES, TYPES, PREFIXES, BOUNDS = "triples.tsv", "types.tsv", "prefixes.tsv", "bounds.tsv"
 TABLES = {".tsv": "\t", ".txt": "\t", ".csv": ","}  # ending -> delimiter
@@ -56,6 +56,21 @@ class Triples:
         self.entities, self.relations = Names(), Names()
         self.ids = bytearray()  # of int32 triples; grows where it is
         self.counts = collections.Counter()
+
+    def __len__(self):
+        return len(self.ids) // 12
+
+    def first_lines(self, tables):
+        """Sentences about first lines that look like headers. tables: file -> (its first triple, the one after it)."""
+        if not tables:
+            return []
+        triples = np.frombuffer(self.ids, np.int32).reshape(-1, 3)
+        firsts = triples[[first for first, _ in tables.values()]]
+        entities = {i: self.entities[i].decode() for i in firsts[:, ::2].ravel().tolist()}
+        relations = {i: self.relations[i].decode() for i in firsts[:, 1].tolist()}
+        others = np.split(triples, sorted(limit for part in tables.values() for limit in part))[::2]
+        parts = {path: triples[first:last] for path, (first, last) in tables.items()}
+        return first_lines_warnings(parts, (entities, relations), others)
 
     def add_lines(self, block, separator=b"\t", ending=b""):
         """Take lines of three fields in; returns the number of those at the beginning that have this form (see
@@ -191,24 +206,24 @@ def chosen_columns(columns, header, path, found):
 
 def table_rows(path, delimiter):
     """Yields (line number, fields) of a table: CSV with quotes, or fields between tabs, verbatim."""
-    if delimiter == "\t":
+
+    def lines():
         for number, text in read_blocks(path):
-            for at, line in enumerate(text[:-1].split("\n"), number):
-                yield at, line.split("\t")
+            refuse_statements(path, number, text)
+            yield from text[:-1].split("\n")
+
+    if delimiter == "\t":
+        for at, line in enumerate(lines(), 1):
+            yield at, line.split("\t")
         return
+    reader, last = csv.reader((line + "\n" for line in lines()), delimiter=delimiter, strict=True), 0
     try:
-        with rdf.opened(path) as raw, io.TextIOWrapper(raw, "utf-8-sig", newline="") as file:
-            reader = csv.reader(file, delimiter=delimiter, strict=True)
-            last = 0
-            for row in reader:
-                yield last + 1, row
-                last = reader.line_num
+        for row in reader:
+            yield last + 1, row
+            last = reader.line_num
     except csv.Error as error:
-        raise CardkgeError(f"{path}:{reader.line_num}: not CSV: {error}") from error
-    except UnicodeDecodeError as error:
-        raise CardkgeError(f"{path}: not UTF-8 (byte 0x{error.object[error.start]:02x}); convert the file") from error
-    except OSError as error:
-        raise CardkgeError(f"{path}: cannot be read: {error.strerror or error}") from error
+        what = "a carriage return inside a line" if str(error).startswith("new-line") else f"not CSV: {error}"
+        raise CardkgeError(f"{path}:{reader.line_num}: {what}") from error
 
 
 def read_table(path, triples, columns="hrt", header=False, delimiter=None):
@@ -343,13 +358,15 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
     if not force and (found := next((name for name in (TRIPLES, "train.tsv") if (out / name).exists()), None)):
         raise CardkgeError(f"{out} has a {found}; choose another --out, or --force replaces it")
     prefixes = rdf.Prefixes(options.prefixes)
-    triples, splits, counts = Triples(), [], collections.Counter()
+    triples, splits, tables, counts = Triples(), [], {}, collections.Counter()
     for number, (path, kind) in enumerate(zip(files, kinds, strict=True), 1):
         report = progress and (lambda done, total, path=path: progress(done, total, str(path)))
         if kind == "openke":
             splits.append(read_openke(path, triples))
         elif kind == "table":
+            first = len(triples)
             read_table(path, triples, options.columns, options.header, options.delimiter)
+            tables[str(path)] = first, len(triples)
         else:
             scope = f"f{number}-" if len(files) > 1 else ""
             reader = RdfReader(triples, options.literals == "keep", scope, kind not in rdf.LINE_FORMATS)
@@ -361,7 +378,7 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
     if not triples.ids:
         left = f" ({triples.counts['literals left out']:,} literals left out)" if triples.counts else ""
         raise CardkgeError(f"{', '.join(map(str, files))}: no triples between entities{left}")
-    result = Imported(out)
+    result = Imported(out, notes=[] if options.header else triples.first_lines(tables))
     out.mkdir(parents=True, exist_ok=True)
     is_rdf = any(kind not in ("openke", "table") for kind in kinds)
     _write_graph(result, triples, prefixes, options, splits if len(files) == 1 else [], is_rdf)
@@ -424,6 +441,7 @@ def _write_graph(result, triples, prefixes, options, splits, is_rdf):
     used[facts[:, ::2]] = True
     result.triples, result.entities = len(facts), int(np.count_nonzero(used))
     result.relations = len(np.unique(facts[:, 1]))
+    result.notes += look_alike_warnings(itertools.compress(entities, used.tolist()), relations)
     _write_types(result, table[types[column]], table[subclass[column]], used, entities, triples.counts)
 
 

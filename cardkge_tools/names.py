@@ -178,6 +178,10 @@ class Names:
             self.slots = np.full(1 << int(np.ceil(np.log2(1.5 * count / FULL))), -1, np.int32)
             fill_slots(self.slots, self.hashes, self.count)
 
+    def __getitem__(self, i):
+        """The name, bytes, of an id."""
+        return self.arena[self.offsets[i] : self.offsets[i + 1]].tobytes()
+
     def __iter__(self):
         """The names, bytes, by id."""
         limits = self.offsets[: self.count + 1].tolist()

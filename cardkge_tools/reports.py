@@ -8,9 +8,11 @@ import numpy as np
 from cardkge import MODELS, CardkgeError, batch_limits, metrics_by_side, triple_keys, without_loops
 from cardkge_tools import SPLITS
 from cardkge_tools.checking import check_model
+from cardkge_tools.display import brief
 from cardkge_tools.download import dataset_table
 from cardkge_tools.engine.ranking import cardinality_violations, ranges, rank_triples
 from cardkge_tools.own import use_model
+from cardkge_tools.spelling import counted_look_alikes
 from cardkge_tools.splitting import described, leaks, related_relations
 from cardkge_tools.terminal import counter, interval, short, table
 
@@ -71,6 +73,19 @@ def show_data_set(dataset, report):
     table(rows, ["relation", "for example, head", "tail", *SPLITS], "lll")
     show_related(report["related"])
     show_leakage(report["leakage"], len(dataset.test))
+    show_look_alikes(report["look_alikes"])
+
+
+def show_look_alikes(look_alikes):
+    """Names that look the same but are spelt differently, as a table."""
+    rows = [
+        [what, f"{found['names']:,}", f"{found['forms']:,}", *(brief(ascii(name)) for name in found["example"][:2])]
+        for what, found in look_alikes.items()
+        if found["names"]
+    ]
+    if rows:
+        click.echo("\nnames that differ in Unicode form (NFC) or outer spaces alone:\n")
+        table(rows, ["", "names", "when written alike", "for example", "and"], "lrrll")
 
 
 def show_related(related):
@@ -133,6 +148,7 @@ def data_report(dataset):
         "warnings": list(dataset.warnings),
         "related": [described(each, names) for each in related],
         "leakage": leakage,
+        "look_alikes": counted_look_alikes(dataset.entities, names),
     }
 
 

@@ -34,17 +34,24 @@ def look_alikes(names):
     return [[first[form], *others] for form, others in groups.items()]
 
 
+def counted_look_alikes(entities, relations):
+    """What is said of names that look the same but are spelt differently, for JSON: of "entities" and "relations" the
+    number of such names, of their plain forms, and an example, the first group, or None."""
+    groups = {"entities": look_alikes(entities), "relations": look_alikes(relations)}
+    return {
+        what: {"names": sum(map(len, each)), "forms": len(each), "example": each[0] if each else None}
+        for what, each in groups.items()
+    }
+
+
 def look_alike_warnings(entities, relations):
     """A sentence for entities, and one for relations, that look the same but are spelt differently."""
-    found = []
-    for what, names in (("entities", entities), ("relations", relations)):
-        if groups := look_alikes(names):
-            one, other = (ascii(name) for name in groups[0][:2])
-            found.append(
-                f"{what} that differ in Unicode form or outer spaces alone: {sum(map(len, groups))} names,"
-                f" {len(groups)} when written alike, such as {brief(one)} and {brief(other)}; they are kept apart"
-            )
-    return found
+    return [
+        f"{what} that differ in Unicode form or outer spaces alone: {each['names']} names, {each['forms']} when written"
+        f" alike, such as {' and '.join(brief(ascii(name)) for name in each['example'][:2])}; they are kept apart"
+        for what, each in counted_look_alikes(entities, relations).items()
+        if each["names"]
+    ]
 
 
 def is_header(fields):

@@ -1,5 +1,6 @@
 """Faults that were seen in use, each with a small case and what must come of it."""
 
+import gzip
 import json
 import math
 import os
@@ -16,6 +17,8 @@ import cardkge
 from cardkge import CardkgeError
 from cardkge_tools import display, figures, spelling
 from cardkge_tools.engine.threads import cpu_quota
+from cardkge_tools.importing import ImportOptions, import_graph
+from cardkge_tools.splitting import split_folder
 
 LINES = ["anna\tknows\tbob", "bob\tknows\tcleo", "cleo\tknows\tanna", "anna\tlikes\ttea", "bob\tlikes\ttea"]
 
@@ -43,15 +46,80 @@ def trained(folder, out, *options):
 # --- a user's own data
 
 
-def test_n_triples_with_tabs_are_refused(tmp_path):
-    lines = ["<http://a/x>\t<http://a/p>\t<http://a/y> ."]
+STATEMENTS = [
+    "<http://a/x>\t<http://a/p>\t<http://a/y> .",
+    "<http://a/x> <http://a/p> <http://a/y> .",
+    "<http://a/x>\t<http://a/p>\t<http://a/y>.",
+    "_:x\t<http://a/p>\t_:y .  # a comment",
+    '<http://a/x>\t<http://a/p>\t"a \\" b ."@en .',
+    '<http://a/x>\t<http://a/p>\t"1"^^<http://a/int> <http://a/graph> .',
+]
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+@pytest.mark.parametrize("name", ["train.tsv", "train.txt", "train.txt.gz"])
+def test_n_triples_are_refused(tmp_path, statement, name):
+    """Wherever they stand, in the first line or the last, and whatever the file is called."""
+    folder = write(tmp_path / "a", LINES, LINES[:1], LINES[:1])
+    (folder / "train.tsv").unlink()
+    text = "".join(line + "\n" for line in [*LINES, statement])
+    (folder / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    ending = ".nt" + ".gz" * name.endswith(".gz")
+    expected = (
+        rf"a/{name}:6: a statement of N-Triples, .*: name it train{ending}, and `cardkge import train{ending} --out"
+    )
+    with pytest.raises(CardkgeError, match=expected):
+        cardkge.load_dataset(folder)
+    (tmp_path / f"g{name[5:]}").write_bytes((folder / name).read_bytes())
+    with pytest.raises(CardkgeError, match=rf":6: a statement of N-Triples, .*: name it g{ending}"):
+        import_graph([tmp_path / f"g{name[5:]}"], tmp_path / "out")
+    (folder / name).rename(folder / f"triples{name[5:]}")
+    with pytest.raises(CardkgeError, match=r":6: a statement of N-Triples"):
+        split_folder(folder, tmp_path / "split")
+
+
+def test_names_that_end_in_full_stops(tmp_path):
+    lines = [f"{line} ." for line in LINES]
     with pytest.raises(
-        CardkgeError, match=r"train\.tsv:1: the last field of every line ends in ' \.', as in N-Triples: `card"
+        CardkgeError, match=r"train\.tsv:1: the last field of every line ends in ' \.', as in N-Triples"
     ):
         cardkge.load_dataset(write(tmp_path / "a", lines, lines, lines))
-    spaces = ["<http://a/x> <http://a/p> <http://a/y> ."]
-    with pytest.raises(CardkgeError, match=r"this looks like N-Triples: `cardkge import"):
-        cardkge.load_dataset(write(tmp_path / "b", spaces, spaces, spaces))
+    lines = [*LINES, "anna\tworks_at\tAcme Inc.", "<http://a/x>\t<http://a/p>\t<http://a/y>", "bob\tlikes\t."]
+    assert cardkge.load_dataset(write(tmp_path / "b", lines, LINES[:1], LINES[:1])).n_relations == 4
+
+
+@pytest.mark.parametrize(
+    "text, what",
+    [
+        (
+            "@prefix e: <http://e/> .\ne:a e:p e:b .\n",
+            "looks like Turtle: name it train.ttl, and `cardkge import train.ttl",
+        ),
+        ('<?xml version="1.0"?>\n<rdf:RDF>\n', "looks like RDF/XML: name it train.rdf"),
+        ('{"@context": {}}\n', "looks like JSON-LD: name it train.jsonld"),
+        ("a,p,b\nb,p,c\n", "with ',' between: `cardkge import .*train.tsv --delimiter ',' --out DIR` reads it"),
+        ("a p b\nb p c\n", "with ' ' between: `cardkge import"),
+    ],
+)
+def test_other_formats_are_recognised(tmp_path, text, what):
+    folder = write(tmp_path / "a", LINES, LINES[:1], LINES[:1])
+    (folder / "train.tsv").write_text(text)
+    with pytest.raises(CardkgeError, match=rf"train\.tsv:1: expected 3 names with tabs between, found 1: .*{what}"):
+        cardkge.load_dataset(folder)
+
+
+@pytest.mark.parametrize(
+    "content, where, what",
+    [
+        ("a\tp\tb\nBj\u00f6rn\tp\tb\n".encode("latin1"), 2, "byte 0xf6, .*; convert it, say `iconv -f LATIN1 -t UTF-8"),
+        ("a\tp\tb\n".encode("utf-16"), 1, "byte 0xff, .*; convert it, say `iconv -f UTF-16 -t UTF-8"),
+    ],
+)
+@pytest.mark.parametrize("name", ["g.tsv", "g.csv"])
+def test_what_to_do_with_bytes_that_are_not_utf_8(tmp_path, content, where, what, name):
+    (tmp_path / name).write_bytes(content.replace(b"\t", b"," if name == "g.csv" else b"\t"))
+    with pytest.raises(CardkgeError, match=rf"{name}:{where}: not UTF-8 \({what} .*{name} > NEW`"):
+        import_graph([tmp_path / name], tmp_path / "out")
 
 
 def test_names_that_look_alike(tmp_path):
@@ -70,8 +138,47 @@ def test_names_that_look_alike(tmp_path):
 
 @pytest.mark.parametrize("header", ["subject\tpredicate\tobject", "head\trelation\ttail", "Source\tType\tTarget"])
 def test_a_header_is_noticed(tmp_path, header):
-    data = cardkge.load_dataset(write(tmp_path / "a", [header, *LINES], [header, *LINES[:1]], LINES[:1]))
-    assert any(w.startswith("the first line of train, valid looks like a header") for w in data.warnings)
+    folder = write(tmp_path / "a", [header, *LINES], [header, *LINES[:1]], LINES[:1])
+    said = f"the first line of train, valid looks like a header ({', '.join(map(repr, header.split(chr(9))))}), and is"
+    assert any(w.startswith(said) for w in cardkge.load_dataset(folder).warnings)
+
+
+def test_a_header_of_other_words_is_noticed(tmp_path):
+    """Names that stand nowhere but in first lines; those of a triple that has one name elsewhere are a triple's."""
+    header = "person\twhat\tthing"
+    folder = write(tmp_path / "a", [header, *LINES], [header, *LINES[:3]], LINES[:1])
+    (warning,) = [w for w in cardkge.load_dataset(folder).warnings if "header" in w]
+    assert warning == (
+        "the first line of train, valid looks like a header ('person', 'what', 'thing'), and is taken for a triple;"
+        " if it is one, remove it, or let `cardkge import FILE --header` read the file"
+    )
+    for first in ("person\tknows\tthing", "person\twhat\ttea", "anna\twhat\tthing"):
+        (folder / "train.tsv").write_text("".join(line + "\n" for line in [first, *LINES]))
+        (folder / "valid.tsv").write_text(LINES[0] + "\n")
+        assert not any("header" in w for w in cardkge.load_dataset(folder).warnings)
+
+
+def test_import_and_split_notice_headers_and_look_alikes_too(tmp_path):
+    lines = ["person,what,thing", *(line.replace("\t", ",") for line in LINES), "anna,knows,bob "]
+    (tmp_path / "g.csv").write_text("".join(line + "\n" for line in lines))
+    (tmp_path / "more.tsv").write_text("".join(line + "\n" for line in LINES))
+    notes = import_graph([tmp_path / "g.csv", tmp_path / "more.tsv"], tmp_path / "out").notes
+    assert [note.partition(" looks")[0] for note in notes[:1]] == [f"the first line of {tmp_path / 'g.csv'}"]
+    assert "2 names, 1 when written alike, such as 'bob' and 'bob '" in notes[1] and len(notes) == 2
+    warnings = split_folder(tmp_path / "out", tmp_path / "split", 0.2, 0.2).warnings
+    assert [w.partition(" (")[0] for w in warnings[:1]] == ["the first line of triples.tsv looks like a header"]
+    assert import_graph([tmp_path / "g.csv"], tmp_path / "new", ImportOptions(header=True)).notes == notes[1:]
+
+
+def test_data_show_counts_look_alikes(tmp_path):
+    names = ["Bj\u00f6rn", "Bjo\u0308rn", " Bj\u00f6rn", "anna", "anna "]
+    lines = [f"{name}\tknows\tbob" for name in names]
+    folder = write(tmp_path / "a", lines, LINES[:1], ["bob\tknows \tanna"])
+    found = json.loads(invoke("data", "show", folder, "--json", "-").stdout)["look_alikes"]
+    assert found["entities"] == {"names": 5, "forms": 2, "example": names[:3]}
+    assert found["relations"] == {"names": 2, "forms": 1, "example": ["knows", "knows "]}
+    table = invoke("data", "show", folder).stdout
+    assert re.search(r"entities +5 +2 +'Bj\\xf6rn' +'Bjo\\u0308rn'\n", table)
 
 
 def test_lines_of_tabs_are_counted(tmp_path):
