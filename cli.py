@@ -609,7 +609,7 @@ def oracle():
 
 @oracle.command()
 @click.argument("file", type=FILE)
-@option("--version", click.IntRange(1, 2), 2, "Of the values; version 2 adds softmax, N3 and reciprocal relations.")
+@option("--version", click.IntRange(1, 3), 3, "Of the values; 2 adds softmax, N3, reciprocals; 3 counts.")
 def write(file, version):
     """Write the reference values, inputs and outputs, to FILE (JSON)."""
     from cardkge_tools.oracle import write_oracle

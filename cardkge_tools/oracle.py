@@ -12,10 +12,14 @@ from cardkge import (
     CardkgeError,
     Settings,
     adagrad_step,
+    calibration_logits,
+    calibration_loss,
     cardinality_penalty,
     cardinality_sums,
+    conditioned,
     filtered_ranks,
     hinge_loss,
+    log_sum_exp,
     logistic_loss,
     metrics_by_side,
     mine_bounds,
@@ -32,8 +36,8 @@ from cardkge_tools.download import PROJECT_DATA
 from cardkge_tools.files import replace_file
 
 # A value that changes, or a case that is added, is a new version with a file of its own; the old ones stay. Version 2
-# has the softmax over all entities, N3 and reciprocal relations.
-ORACLE_FORMAT, ORACLE_VERSION = "cardkge-oracle", 2
+# has the softmax over all entities, N3 and reciprocal relations; version 3 calibration and conditional probabilities.
+ORACLE_FORMAT, ORACLE_VERSION = "cardkge-oracle", 3
 ORACLE_RTOL, ORACLE_ATOL = 1e-9, 1e-12
 _ROUNDING = {"rtol": 1e-13, "atol": 1e-14}  # by which two processors may differ (exp, tanh, order of a sum)
 
@@ -321,6 +325,34 @@ def _oracle_metrics(ranks):
     return {f"{side}_{metric}": value for side, values in by_side.items() for metric, value in values.items()}
 
 
+def _oracle_calibration(coefficients, scores, known, share):
+    scores, known = np.array(scores), np.array(known)
+    sums = log_sum_exp(scores)
+    logits = calibration_logits(np.array(coefficients)[:, None], scores, sums[:, None], known[:, None])
+    log_odds = logits + np.log1p(-share)
+    return {
+        "log_sum": sums,
+        "logits": logits,
+        "pi": probability(logits),
+        "log_odds": log_odds,
+        "probability": probability(log_odds),
+    }
+
+
+def _oracle_calibration_loss(parameters, features, found, weights, share, centre, precision):
+    rows = np.reshape(features, (-1, 3)), np.array(found, bool), np.array(weights, float)
+    prior = np.array(centre), np.array(precision)
+    loss, gradient, information = calibration_loss(np.array(parameters), *rows, share, *prior)
+    return {"loss": loss, "d_parameters": gradient, "information": information}
+
+
+def _oracle_conditional(log_odds, known, bounds):
+    lower, upper = bounds - known
+    contradicted = upper < 0 or math.ceil(lower) > len(log_odds)
+    p = np.zeros(len(log_odds)) if contradicted else conditioned(log_odds, lower, upper)
+    return {"contradicted": int(contradicted), "probability": p, "expected": known + float(p.sum())}
+
+
 _ORACLE_KINDS = {
     "scores": _oracle_scores,
     "score_gradients": _oracle_score_gradients,
@@ -338,6 +370,9 @@ _ORACLE_KINDS = {
     "mined_bounds": _oracle_mined_bounds,
     "ranks": _oracle_ranks,
     "metrics": _oracle_metrics,
+    "calibration": _oracle_calibration,
+    "calibration_loss": _oracle_calibration_loss,
+    "conditional": _oracle_conditional,
 }
 
 
@@ -377,6 +412,9 @@ def _oracle_inputs(version):
     yield from _oracle_cases()
     if version > 1:
         yield from _softmax_cases()
+    if version > 2:
+        yield from _calibration_cases()
+        yield from _conditional_cases()
 
 
 def _oracle_cases():
@@ -575,3 +613,76 @@ def _softmax_model_cases(name):
     drawn = {"candidates": [0, 1, 2, 3, 4, 6, 7], "log_weights": [0.0] * 6 + [math.log(2)]}
     what = "7 candidates, of which entity 7 was drawn from 2."
     yield "softmax-candidates", "softmax_objective", what, usual | regularised | drawn
+
+
+def _calibration_cases():
+    """What version 3 adds: scores as probabilities."""
+    coefficients = np.array(_oracle_numbers(71, 4, 3, 3))
+    coefficients[..., 1] = 0.25 + np.abs(coefficients[..., 1]) - coefficients[..., 0]  # a + b > 0
+    for case, what, scores, known in (
+        ("plain", "0, 1, 2 and 7 known tails: the coefficients of 0, 1, more, more.", _oracle_numbers(72, 4, 6), None),
+        ("ties", "Equal scores.", [[1.0, 0.0, 1.0, 0.0], [0.5] * 4, [2.0, 2.0, -1.0, 2.0], [0.0] * 4], None),
+        ("extremes", "Large scores of both signs.", [[1000.0, -1000.0, 745.5, 0.0], [-1e3, -745.5, -1e3, 0]], [3, 0]),
+    ):
+        inputs = {"coefficients": coefficients[: len(scores)].tolist(), "scores": scores}
+        yield f"calibration/{case}", "calibration", what, inputs | {"known": known or [0, 1, 2, 7], "share": 0.375}
+
+    features = np.array(_oracle_numbers(73, 9, 3))
+    features[:, 0], features[:, 2] = -np.abs(features[:, 0]), 1
+    found, weights = [1, 0, 0, 1, 0, 0, 0, 1, 0], [1.0, 1.0, 2.5, 1.0, 1.0, 40.0, 1.0, 1.0, 0.5]
+    inputs = {"parameters": [0.25, -0.5, -1.0], "features": features.tolist(), "found": found, "weights": weights}
+    inputs |= {"share": 0.375, "centre": [0.0, 0.25, -0.5], "precision": [0.0, 0.0, 0.0]}
+    yield "calibration-loss/plain", "calibration_loss", "Weighted candidates, no prior.", inputs
+    prior = {"precision": [0.5, 0.125, 2.0]}
+    yield "calibration-loss/prior", "calibration_loss", "Pulled towards the centre.", inputs | prior
+    none = {"features": [], "found": [], "weights": []}
+    yield "calibration-loss/prior-alone", "calibration_loss", "No candidate at all.", inputs | prior | none
+    far = inputs | {"parameters": [6.0, 30.0, 1.0], "share": 0.96875}
+    yield "calibration-loss/extremes", "calibration_loss", "Logits of several hundred, of both signs.", far
+
+
+def _conditional_cases():
+    """What version 3 adds: probabilities given how many facts there are."""
+    odds = (6 * np.array(_oracle_numbers(74, 9)) - 2).tolist()
+    ties = [-1.5, 0.75, -1.5, 0.75, -1.5, 2.0, 2.0, -40.0]
+    extremes = [-700.0, 700.0, -1000.0, 1000.0, 0.0, -0.5, 40.0, -40.0]
+    many = (3 * np.array(_oracle_numbers(75, 200)) - 4).tolist()
+    many_more = "200 candidates, whose expected count is far"
+    rare = (np.array(_oracle_numbers(76, 40)) - 30).tolist()
+    for case, what, log_odds, known, bounds in (
+        ("at-most", "U = 2, L = 0.", odds, 1, [0.0, 3.0]),
+        ("between", "L = 2, U = 4.", odds, 0, [2.0, 4.0]),
+        ("exactly", "L = U = 3.", odds, 2, [5.0, 5.0]),
+        ("exactly-one", "L = U = 1: the softmax of the log odds.", odds, 0, [1.0, 1.0]),
+        ("all-but-one", "L = U = 8 of 9.", odds, 0, [8.0, 8.0]),
+        ("all", "L = 9 of 9: every one.", odds, 3, [12.0, None]),
+        ("none-left", "U = 0.", odds, 3, [0.0, 3.0]),
+        ("at-least", "L = 4, no upper bound.", odds, 0, [4.0, None]),
+        ("at-least-one", "L = 1, no upper bound.", odds, 2, [3.0, None]),
+        ("unbounded", "L = 0, no upper bound: p stays as it is.", odds, 2, [0.0, None]),
+        ("lower-met", "The known tails meet the lower bound: L = 0; no upper bound.", odds, 5, [4.0, None]),
+        ("loose", "U = 9 of 9 candidates: p stays as it is.", odds, 1, [1.0, 10.0]),
+        ("fractions", "Bounds 1.25 and 4.75: L = 1, U = 3 beside the known tail.", odds, 1, [1.25, 4.75]),
+        ("too-many-known", "4 known tails where at most 3 may be: contradicted.", odds, 4, [0.0, 3.0]),
+        ("too-few-candidates", "At least 10 more of 9 candidates: contradicted.", odds, 1, [11.0, None]),
+        ("no-candidates", "No candidate, and no bound that asks for one.", [], 2, [0.0, 3.0]),
+        ("ties", "Equal odds, equal answers.", ties, 0, [1.0, 3.0]),
+        ("ties-at-least", "Equal odds, equal answers.", ties, 0, [5.0, None]),
+        ("equal", "All odds equal: L = U = 3 is shared out.", [-2.5] * 7, 0, [3.0, 3.0]),
+        ("extremes-at-most", "Odds of e^-1000 to e^1000; two sure ones where one may be.", extremes, 0, [0.0, 1.0]),
+        ("extremes-exactly", "The same; the window cuts between equals in doubt.", extremes, 0, [4.0, 4.0]),
+        (
+            "extremes-at-least",
+            "The same; only sets with an improbable member are large enough.",
+            extremes,
+            0,
+            [6.0, None],
+        ),
+        ("extremes-all-but-one", "The same; one of the two least probable is left out.", extremes, 0, [7.0, 7.0]),
+        ("rare", "Odds about e^-30 and L = 2, U = 3.", rare, 0, [2.0, 3.0]),
+        ("sure", "Odds about e^30 and U = 5 of 40.", [-x for x in rare], 0, [1.0, 5.0]),
+        ("many-at-most", f"{many_more} above the bound of 10.", many, 0, [0.0, 10.0]),
+        ("many-between", f"{many_more} below L = 80, U = 90.", many, 10, [90.0, 100.0]),
+        ("many-at-least", f"{many_more} below L = 100, no upper bound.", many, 0, [100.0, None]),
+    ):
+        yield f"conditional/{case}", "conditional", what, {"log_odds": log_odds, "known": known, "bounds": bounds}

@@ -19,9 +19,10 @@ from click.testing import CliRunner
 import cardkge
 import cardkge_tools.oracle
 import cli
+import kernels
 
 ROOT = Path(__file__).resolve().parent.parent
-FIRST, KEPT = (ROOT / "data" / f"oracle-{version}.json" for version in (1, 2))
+FIRST, SECOND, KEPT = (ROOT / "data" / f"oracle-{version}.json" for version in (1, 2, 3))
 ORACLE = json.loads(KEPT.read_text(encoding="utf-8"))
 CASES = {case["name"]: case for case in ORACLE["cases"]}
 MODELS = ("distmult", "complex", "ermlp")
@@ -38,7 +39,7 @@ def run_cli(*arguments):
 def answers(*names):
     """A file of someone's as it should be: these cases (all without names), outputs only."""
     cases = [{"name": name, "outputs": copy.deepcopy(CASES[name]["outputs"])} for name in names or CASES]
-    return {"format": "cardkge-oracle", "version": 2, "cases": cases}
+    return {"format": "cardkge-oracle", "version": 3, "cases": cases}
 
 
 def verdicts(tmp_path, content, **tolerances):
@@ -49,22 +50,24 @@ def verdicts(tmp_path, content, **tolerances):
     return {name: (verdict, text) for name, verdict, text in found}
 
 
-# --- versions 1 and 2
+# --- versions 1 to 3
 
 
-def test_todays_code_gives_both_versions_byte_for_byte(tmp_path):
+def test_todays_code_gives_every_version_byte_for_byte(tmp_path):
     """A change here is a change of the reference: it needs a new ORACLE_VERSION, and a new file beside the old one."""
-    assert cardkge_tools.oracle.ORACLE_VERSION == 2
+    assert cardkge_tools.oracle.ORACLE_VERSION == 3
     path = tmp_path / "oracle.json"
     assert run_cli("write", path).exit_code == 0
     assert path.read_bytes() == KEPT.read_bytes()
-    assert run_cli("write", path, "--version", 1).exit_code == 0
-    assert path.read_bytes() == FIRST.read_bytes()
+    for version, kept in ((1, FIRST), (2, SECOND)):
+        assert run_cli("write", path, "--version", version).exit_code == 0
+        assert path.read_bytes() == kept.read_bytes()
 
 
-def test_version_2_begins_with_version_1():
-    first = json.loads(FIRST.read_text(encoding="utf-8"))["cases"]
-    assert ORACLE["cases"][: len(first)] == first and len(first) == 129
+def test_a_version_begins_with_those_before_it():
+    for path, number in ((FIRST, 129), (SECOND, 153)):
+        cases = json.loads(path.read_text(encoding="utf-8"))["cases"]
+        assert ORACLE["cases"][:number] == cases
 
 
 def test_a_file_of_version_1_is_compared_with_version_1(tmp_path):
@@ -99,7 +102,10 @@ def test_the_bytes_depend_on_no_processor_and_no_hash_seed(tmp_path):
         assert bits[0] != bits[1]  # so it was another processor, as far as exp can see
 
 
-@pytest.mark.parametrize("function", ["probability", "violation", "adagrad_step", "filtered_ranks", "mine_bounds"])
+@pytest.mark.parametrize(
+    "function",
+    ["probability", "violation", "adagrad_step", "filtered_ranks", "mine_bounds", "conditioned", "calibration_logits"],
+)
 def test_a_change_too_small_for_the_tolerance_changes_the_bytes(tmp_path, monkeypatch, function):
     exact = getattr(cardkge, function)
 
@@ -125,8 +131,8 @@ def test_a_change_too_small_for_the_tolerance_changes_the_bytes(tmp_path, monkey
 
 
 def test_a_later_version_starts_from_what_the_code_gives():
-    content = cardkge.oracle(3)
-    assert content["version"] == 3
+    content = cardkge.oracle(4)
+    assert content["version"] == 4
     for case in content["cases"]:
         for key, value in case["outputs"].items():
             fault = cardkge_tools.oracle._first_difference(value, CASES[case["name"]]["outputs"][key], 1e-13, 1e-14)
@@ -134,9 +140,9 @@ def test_a_later_version_starts_from_what_the_code_gives():
 
 
 def test_the_file_is_plain():
-    """Plain JSON numbers: ASCII, no NaN, no infinity, no zero with a sign; under 350 kB."""
+    """Plain JSON numbers: ASCII, no NaN, no infinity, no zero with a sign; under 400 kB."""
     text = KEPT.read_bytes().decode("ascii")
-    assert len(text) < 350_000 and text.endswith("\n") and "\r" not in text
+    assert len(text) < 400_000 and text.endswith("\n") and "\r" not in text
     assert not re.search(r"NaN|Infinity|-0\.0\b(?!\d)", text)
 
 
@@ -233,6 +239,54 @@ def test_ranks_need_every_split_and_have_ties_or_none(name):
         assert min(gaps) > 1e-4
 
 
+@of_kind("calibration")
+def test_calibrated_probabilities_keep_the_order(name):
+    inputs, outputs = CASES[name]["inputs"], CASES[name]["outputs"]
+    of_known = np.array(inputs["coefficients"])[range(len(inputs["known"])), np.minimum(inputs["known"], 2)]
+    assert np.all(of_known[:, 0] + of_known[:, 1] > 0)
+    assert name.endswith("extremes") or set(np.sign(of_known[:, 0])) == {-1, 1}
+    for scores, logits in zip(inputs["scores"], outputs["logits"], strict=True):
+        order, ties = np.argsort(scores), len(scores) - len(set(scores))
+        assert np.all(np.diff(np.array(logits)[order])[np.diff(np.array(scores)[order]) > 0] > 0)
+        assert len(logits) - len(set(logits)) == ties
+    assert name.endswith("plain") or any(len(set(scores)) < len(scores) for scores in inputs["scores"])
+
+
+@of_kind("conditional")
+def test_conditional_cases_have_the_windows_of_their_names(name):
+    inputs, outputs = CASES[name]["inputs"], CASES[name]["outputs"]
+    x, p, k = np.array(inputs["log_odds"]), np.array(outputs["probability"]), inputs["known"]
+    lower, upper = inputs["bounds"]
+    upper = math.inf if upper is None else upper
+    assert outputs["contradicted"] == (name.split("/")[1] in ("too-many-known", "too-few-candidates"))
+    if outputs["contradicted"]:
+        assert not p.any() and outputs["expected"] == k and not lower <= outputs["expected"] <= upper
+        return
+    assert lower - 1e-9 <= outputs["expected"] <= upper + 1e-9 and outputs["expected"] == pytest.approx(k + p.sum())
+    order = np.argsort(x)
+    assert np.all(np.diff(p[order])[np.diff(x[order]) == 0] == 0) and np.all(np.diff(p[order]) >= 0)
+    bound = {"at-most": (0, 2), "between": (2, 4), "exactly": (3, 3), "at-least": (4, math.inf), "fractions": (1, 3)}
+    if name.split("/")[1] in bound:
+        assert (max(math.ceil(lower - k), 0), math.floor(upper - k) if upper < math.inf else upper) == bound[
+            name.split("/")[1]
+        ]
+    unchanged = cardkge.probability(x)
+    same = len(p) == 0 or bool(np.all(p == unchanged))
+    assert same == (name.split("/")[1] in ("unbounded", "lower-met", "loose", "no-candidates"))
+
+
+def test_the_calibration_kernel_reproduces_the_conditional_cases():
+    cases = [case for case in CASES.values() if case["kind"] == "conditional" and not case["outputs"]["contradicted"]]
+    starts = np.append(0, np.cumsum([len(case["inputs"]["log_odds"]) for case in cases]))
+    bounds = np.array([case["inputs"]["bounds"] for case in cases], float)
+    lower, upper = (np.where(np.isnan(bounds), np.inf, bounds) - [[case["inputs"]["known"]] for case in cases]).T
+    answers = np.full(starts[-1], np.nan)
+    x = np.concatenate([case["inputs"]["log_odds"] for case in cases])
+    kernels.condition_sets(0, len(cases), starts, x, lower, upper, answers)
+    expected = np.concatenate([case["outputs"]["probability"] for case in cases])
+    np.testing.assert_allclose(answers, expected, rtol=1e-10, atol=1e-14)
+
+
 # --- the fast path
 
 
@@ -243,7 +297,8 @@ def test_the_fast_path_reproduces_the_steps(name, threads):
     arguments = cardkge_tools.oracle._arguments(inputs)
     model, bounds = arguments["model"], arguments["bounds"]
     names = ("loss", "margin", "l2", "penalty_weight", "optimizer", "project", "learning_rate")
-    settings = cardkge.Settings(model=model.name, dtype="float64", **{key: inputs[key] for key in names})
+    settings = {"model": model.name, "dtype": "float64", "sampling": "importance"}  # uniform would drop lower bounds
+    settings = cardkge.Settings(**settings, **{key: inputs[key] for key in names})
     accumulators = {key: np.array(value) for key, value in inputs["accumulators"].items()}
     ends = np.stack([inputs["heads"], inputs["tails"]], axis=-1).astype(np.int32)
     relations = np.array(inputs["relations"], np.int32)[:, 0]
@@ -301,7 +356,8 @@ def test_every_output_is_compared_and_the_first_fault_is_named(tmp_path, which):
     for round_ in range(max(len(case["outputs"]) for case in CASES.values())):
         content, expected = answers(), {}
         for case in content["cases"]:
-            key = list(case["outputs"])[round_ % len(case["outputs"])]
+            keys = [key for key, value in case["outputs"].items() if value != []]
+            key = keys[round_ % len(keys)]
             numbers = list(leaves(case["outputs"][key]))
             numbers = [numbers[int(which * (len(numbers) - 1))], numbers[-1]]
             for place, value in numbers:
@@ -402,8 +458,8 @@ FAULTS = {
     "deep": ("[" * 100_000, "not JSON"),
     "a list": ("[]", 'an object with "format": "cardkge-oracle"'),
     "another format": (edited(format="other"), 'an object with "format": "cardkge-oracle"'),
-    "a later version": (edited(version=3), "version 3; this program has the values of versions 1 to 2"),
-    "no version": (edited(version=None), "version null; this program has the values of versions 1 to 2"),
+    "a later version": (edited(version=4), "version 4; this program has the values of versions 1 to 3"),
+    "no version": (edited(version=None), "version null; this program has the values of versions 1 to 3"),
     "cases of another kind": (edited(cases={}), 'expected a list "cases"'),
     "a case without outputs": (edited(cases=[{"name": "metrics/ranks"}]), 'cases[0]: expected an object with a "name"'),
     "a case that is no object": (edited(cases=[one_case(both_mrr=1), 3]), "cases[1]: expected an object"),
@@ -411,7 +467,7 @@ FAULTS = {
         edited(cases=[one_case("complex/score-k3", score=[1])]),
         "unknown case 'complex/score-k3'; did you mean 'complex/scores-k3'?",
     ),
-    "a strange case": (edited(cases=[one_case("x", y=1)]), "unknown case 'x'; expected one of 153, such as"),
+    "a strange case": (edited(cases=[one_case("x", y=1)]), "unknown case 'x'; expected one of 188, such as"),
     "a misspelt output": (
         edited(cases=[one_case(both_mr=1)]),
         "unknown output of metrics/ranks 'both_mr'; did you mean 'both_mrr'?",

@@ -26,7 +26,7 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: pip install .[peers]
 mpmath = pytest.importorskip("mpmath", reason="needs mpmath: pip install .[peers]")
 
 ROOT = Path(__file__).resolve().parent.parent
-ORACLE = json.loads((ROOT / "data" / "oracle-2.json").read_text(encoding="utf-8"))
+ORACLE = json.loads((ROOT / "data" / "oracle-3.json").read_text(encoding="utf-8"))
 CASES = {case["name"]: case for case in ORACLE["cases"]}
 INF = math.inf
 
@@ -212,6 +212,27 @@ def torch_softmax_objective(inputs):
     return {"objective": total, **parts, **d(gradients_of(total, p))}
 
 
+def torch_calibration_loss(inputs):
+    """Its gradient by autograd; its information as the expected product of the gradients of single candidates."""
+    parameters, v = tensor(inputs["parameters"]).requires_grad_(), inputs["share"]
+
+    def of_candidate(features, found):
+        z = tensor(features) @ torch.cat([torch.exp(parameters[:1]), parameters[1:]])
+        log_pi = torch.nn.functional.logsigmoid(z)
+        return -(math.log(v) + log_pi) if found else -torch.log1p(-v * torch.exp(log_pi))
+
+    away = parameters - tensor(inputs["centre"])
+    value, information = (tensor(inputs["precision"]) * away**2).sum() / 2, torch.diag(tensor(inputs["precision"]))
+    for features, found, weight in zip(inputs["features"], inputs["found"], inputs["weights"], strict=True):
+        value = value + weight * of_candidate(features, found)
+        for either in (True, False):
+            surprise = of_candidate(features, either)
+            (g,) = torch.autograd.grad(surprise, parameters)
+            information = information + weight * torch.exp(-surprise.detach()) * torch.outer(g, g)
+    (gradient,) = torch.autograd.grad(value, parameters)
+    return {"loss": value.detach(), "d_parameters": gradient, "information": information}
+
+
 def unit_rows(rows):
     return torch.nn.functional.normalize(rows, dim=1, eps=1e-300)
 
@@ -292,6 +313,7 @@ TORCH = {
     "update": torch_update,
     "projection": torch_projection,
     "ranks": torch_ranks,
+    "calibration_loss": torch_calibration_loss,
 }
 
 
@@ -302,7 +324,7 @@ def test_torch_computes_the_same(name):
 
 
 def test_every_kind_has_a_peer():
-    assert {case["kind"] for case in CASES.values()} == set(TORCH) | set(EXACT)
+    assert {case["kind"] for case in CASES.values()} == set(TORCH) | set(EXACT) | {"calibration", "conditional"}
 
 
 # --- 2. exact fractions, and mpmath at 50 digits
@@ -441,7 +463,47 @@ def mp_update(inputs):
     return {key: value for key, value in rows.items() if value}
 
 
+def mp_calibration(inputs):
+    found = {key: [] for key in ("log_sum", "logits", "pi", "log_odds", "probability")}
+    v = mpmath.mpf(inputs["share"])
+    for coefficients, scores, known in zip(inputs["coefficients"], inputs["scores"], inputs["known"], strict=True):
+        a, b, c = map(mpmath.mpf, coefficients[min(known, 2)])
+        total = mpmath.log(mpmath.fsum(mpmath.exp(s) for s in scores))
+        z = [a * s + b * (s - total) + c for s in scores]
+        pi = [mp_sigma(x) for x in z]
+        p = [x * (1 - v) / (1 - v * x) for x in pi]
+        for key, value in zip(found, (total, z, pi, [x + mpmath.log(1 - v) for x in z], p), strict=True):
+            found[key].append(value)
+    return found
+
+
+def mp_product(polynomial, odds, most):
+    """The polynomial times 1 + odds x, up to x^most."""
+    return [a + odds * b for a, b in zip([*polynomial, 0], [0, *polynomial])][: most + 1]
+
+
+def mp_conditional(inputs):
+    """The polynomials without each candidate, multiplied anew."""
+    k, (lower, upper), odds = inputs["known"], inputs["bounds"], [mpmath.exp(x) for x in inputs["log_odds"]]
+    n = len(odds)
+    least, most = max(math.ceil(lower - k), 0), n if upper is None else math.floor(upper - k)
+    if most < 0 or least > n:
+        return {"contradicted": 1, "probability": [0] * n, "expected": k}
+    before = [[mpmath.mpf(1)]]
+    for o in odds:
+        before.append(mp_product(before[-1], o, most))
+    after, found, sizes = [mpmath.mpf(1)], [], range(least - 1, min(most, n))
+    total = mpmath.fsum(before[n][least:])
+    for t in reversed(range(n)):
+        sums = [mpmath.fsum(after[max(least - 1 - i, 0) : max(most - i, 0)]) for i in range(len(before[t]))]
+        found.insert(0, odds[t] * mpmath.fsum(a * b for a, b in zip(before[t], sums)) / total if len(sizes) else 0)
+        after = mp_product(after, odds[t], most)
+    return {"contradicted": 0, "probability": found, "expected": k + mpmath.fsum(found)}
+
+
 MPMATH = {
+    "calibration": mp_calibration,
+    "conditional": mp_conditional,
     "probability": mp_probability,
     "logistic_loss": mp_logistic_loss,
     "hinge_loss": mp_hinge_loss,
@@ -610,7 +672,7 @@ def test_the_example_in_the_document(tmp_path):
     place = os.getcwd()
     try:
         os.chdir(tmp_path)
-        (tmp_path / "oracle.json").write_bytes((ROOT / "data" / "oracle-2.json").read_bytes())
+        (tmp_path / "oracle.json").write_bytes((ROOT / "data" / "oracle-3.json").read_bytes())
         with contextlib.redirect_stdout(io.StringIO()):
             exec(compile(code, "docs/ORACLE.md", "exec"), {"__name__": "__main__"})
     finally:
