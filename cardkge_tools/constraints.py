@@ -11,6 +11,7 @@ there nothing says that two names are two things; here they are.
 """
 
 import collections
+import difflib
 import math
 import os
 import re
@@ -21,6 +22,7 @@ import numpy as np
 
 from cardkge import CardkgeError, mine_bounds
 from cardkge_tools import rdf
+from cardkge_tools.display import LONGEST
 from cardkge_tools.engine.limits import PlainBounds
 from cardkge_tools.files import read_blocks, replace_file
 from cardkge_tools.spelling import plain_form
@@ -263,22 +265,27 @@ def bounds_of(bounds, relations, subjects, inverse=False):
 # --- files
 
 
-def read_files(files, graph, prefixes=None):
+def read_files(files, graph, prefixes=None, schema=()):
     """Bounds of a graph from files: TSV, or RDF by the endings of their names. Returns (Constraints, notes).
 
     In TSV a relation, or a class, that the graph does not have is an error that names the line; in RDF, which may
-    describe more than this graph, the bound is dropped and counted in the notes (sentences).
+    describe more than this graph, the bound is dropped and counted in the notes (sentences). schema: (subject,
+    property, object) terms of the graph's own schema; what it and each of the RDF files say of ranges, domains and
+    subclasses holds for all of these.
     """
     prefixes = prefixes or graph.prefixes
+    indices = {path: _Index(path) for path in files if rdf.format_of(path)}
+    schema = [*schema, *(triple for index in indices.values() for triple in index.schema)]
     found, notes = [], []
     for path in files:
-        if rdf.format_of(path):
-            bounds, own = read_rdf(path)
+        if path in indices:
+            indices[path].learn(schema)
+            bounds, own = read_rdf(indices[path])
             bounds, dropped = _of_graph(bounds, graph, prefixes)
             notes += own + [f"{path}: {what}" for what in dropped]
             found = _both(found, bounds)
         else:
-            bounds = read_tsv(path, graph)
+            bounds = read_tsv(path, graph, notes)
             found += bounds
         if not bounds:
             notes.append(f"{path}: no bound in it for this graph")
@@ -303,22 +310,24 @@ def tightest(one, other):
     return replace(one, lower=lower.lower, upper=upper.upper, where=where)
 
 
-def read_tsv(path, graph=None):
+def read_tsv(path, graph=None, notes=None):
     """Read a TSV file of bounds as a list of Bound. graph: a Vocabulary; None takes every relation and class, types
-    None in it every class.
+    None in it every class. notes: a list that takes a sentence for each name that is found under another spelling.
 
     Raises CardkgeError, naming file and line: other than three or four fields, an unknown relation or class, what is no
     number, NaN, negative, lower above upper, infinite lower, the same relation and class for the second time.
     """
-    relations = None if graph is None else set(graph.relations)
-    classes = None if graph is None or graph.types is None else set(graph.types.classes)
-    found, seen = [], {}
+    relations = None if graph is None else _Known(graph.relations, graph.prefixes, "relation")
+    classes = None if graph is None or graph.types is None else _Known(graph.types.classes, graph.prefixes, "class")
+    found, seen, notes = [], {}, [] if notes is None else notes
     for at, fields in _lines(path):
-        bound, fault = _bound_of_fields(fields, f"{path}:{at}", relations or ())
-        if fault is None and relations is not None and bound.relation not in relations:
-            bound, fault = _with_known_relation(bound, relations)
-        if fault is None and bound.kind is not None and classes is not None and bound.kind not in classes:
-            fault = _unknown_class(bound.kind, classes)
+        bound, fault = _bound_of_fields(fields, f"{path}:{at}", relations.names if relations else ())
+        for known, name in ((relations, "relation"), (classes, "kind")):
+            if fault is None and known is not None and getattr(bound, name) is not None:
+                same, note = known.find(getattr(bound, name))
+                fault = known.fault(getattr(bound, name)) if same is None else None
+                bound = replace(bound, **{name: same})
+                notes += [f"{path}:{at}: {note}"] if note else []
         if fault is None and bound.key in seen:
             of_class = f" of class {bound.kind!r}" if bound.kind is not None else ""
             fault = f"relation {bound.name!r}{of_class} for the second time, after line {seen[bound.key]}; keep one"
@@ -327,6 +336,42 @@ def read_tsv(path, graph=None):
         seen[bound.key] = at
         found.append(bound)
     return found
+
+
+class _Known:
+    """Names of a graph, of one kind ("relation", "class"), found by other spellings too."""
+
+    def __init__(self, names, prefixes, kind):
+        self.names, self.kind = dict.fromkeys(names), kind
+        self.prefixes, self._terms, self._forms = prefixes, None, None
+
+    def find(self, name):
+        """(name in the graph, note or None), or (None, None). The same IRI, written short or whole, is the same name;
+        else one name of the same plain form is meant, and the note says so."""
+        if name in self.names:
+            return name, None
+        if self._terms is None:
+            self._terms = {self.prefixes.term(known): known for known in self.names}
+            self._forms = collections.defaultdict(list)
+            for term, known in self._terms.items():
+                for form in {plain_form(term), plain_form(known)}:
+                    self._forms[form].append(known)
+        term = self.prefixes.term(name)
+        if term in self._terms:
+            return self._terms[term], None
+        alike = self._forms.get(plain_form(name)) or self._forms.get(plain_form(term)) or ()
+        if len(alike) != 1:
+            return None, None
+        return alike[0], f"{self.kind} {name!a:.80} is not in the data; {alike[0]!a:.80}, which looks alike, is"
+
+    def fault(self, name):
+        """What is wrong with a name that is not found."""
+        if self.kind == "class" and not self.names:
+            return f"class {name!r:.80}, but the data set has no types.tsv, which says the classes of entities"
+        near = difflib.get_close_matches(name, self.names, 1) if len(name) <= LONGEST else ()
+        meant = f"; did you mean {near[0]!r:.80}?" if near else ""
+        where = " (types.tsv)" if self.kind == "class" else ""
+        return f"unknown {self.kind} {name!r:.80}; expected one of the data set's {len(self.names)}{where}{meant}"
 
 
 def _bound_of_fields(fields, where, relations):
@@ -349,20 +394,6 @@ def _bound_of_fields(fields, where, relations):
     if not lower <= upper or lower == math.inf:
         return None, f"expected 0 <= lower <= upper, lower finite, inf for no upper bound, found {found}"
     return Bound(name, lower, upper, inverse, kind, where), None
-
-
-def _with_known_relation(bound, relations):
-    """A relation that looks the same, in another Unicode form, is found."""
-    same = [name for name in relations if plain_form(name) == plain_form(bound.relation)]
-    if len(same) == 1:
-        return replace(bound, relation=same[0]), None
-    return None, f"unknown relation {bound.relation!r:.80}; expected one of the data set's {len(relations)}"
-
-
-def _unknown_class(kind, classes):
-    if not classes:
-        return f"class {kind!r:.80}, but the data set has no types.tsv, which says the classes of entities"
-    return f"unknown class {kind!r:.80}; expected one of the data set's {len(classes)} (types.tsv)"
 
 
 def tsv_text(bounds):
@@ -436,6 +467,10 @@ def said(bounds):
 # --- SHACL and OWL
 
 
+COUNTS = "minCount", "maxCount", "qualifiedMinCount", "qualifiedMaxCount"
+SCHEMA = (rdf.SUBCLASS, rdf.RDFS + "range", rdf.RDFS + "domain")
+
+
 class _Index:
     """The triples of a small RDF graph, by subject and property."""
 
@@ -448,8 +483,17 @@ class _Index:
             self.objects[subject, predicate[1:-1]].append(value)
             self.subjects[predicate[1:-1], value].append(subject)
         self.nodes = list(dict.fromkeys(subject for subject, _, _ in triples))
-        pairs = [(subject, value) for subject, predicate, value in triples if predicate[1:-1] == rdf.SUBCLASS]
-        self._above = rdf.superclasses(pairs)
+        self.schema = [triple for triple in triples if triple[1][1:-1] in SCHEMA]
+        self.learn(())
+
+    def learn(self, schema):
+        """Takes (subject, property, object) terms of another graph's schema in."""
+        for subject, predicate, value in schema:
+            values = self.objects[subject, predicate[1:-1]]
+            if value not in values:
+                values.append(value)
+        subclass = [(s, value) for (s, iri), values in self.objects.items() if iri == rdf.SUBCLASS for value in values]
+        self._above = rdf.superclasses(subclass)
 
     def all(self, subject, iri):
         return self.objects.get((subject, iri), [])
@@ -490,7 +534,7 @@ class _Index:
 
 
 def read_rdf(path):
-    """Bounds of a file of SHACL shapes or OWL axioms: (list of Bound whose names are terms, notes).
+    """Bounds of a file of SHACL shapes or OWL axioms (or its _Index): (list of Bound whose names are terms, notes).
 
     SHACL: sh:minCount, sh:maxCount and the qualified counts of property shapes whose path is a property or the inverse
     of one. A shape speaks of the class that is its target (sh:targetClass, or the shape is a class itself), or of every
@@ -501,8 +545,7 @@ def read_rdf(path):
     shape); else it is reported. So is everything else about numbers that is not read.
     Raises CardkgeError where two of them leave no number.
     """
-    index = _Index(path)
-    reader = _Standards(index)
+    reader = _Standards(path if isinstance(path, _Index) else _Index(path))
     reader.read_shacl()
     reader.read_owl()
     return reader.result(), reader.notes()
@@ -515,6 +558,7 @@ class _Standards:
         self.index, self.path = index, index.path
         self.names = rdf.Prefixes(rdf.WELL_KNOWN | index.prefixes)
         self.found = {}  # key -> Bound
+        self.visited = set()  # shapes of properties that were read, or that the notes speak of
         self.unread = collections.Counter()
 
     def notes(self):
@@ -557,7 +601,12 @@ class _Standards:
             if targets:
                 self.shape(node, targets, set())
             elif node not in inner:
+                self.visited |= {node, *index.all(node, sh + "property")}
                 self.unread[f"shape {self.names.name(node)} has no target that is read"] += 1
+        for node in index.nodes:
+            if node not in self.visited and any(index.all(node, sh + name) for name in COUNTS):
+                path = index.one(node, sh + "path") or node
+                self.unread[f"counts of {self.names.name(path)} that hold for the values of a property only"] += 1
 
     def targets(self, node):
         """[(kind of target, term)] of a shape: "class", "subjects", "objects"."""
@@ -574,7 +623,11 @@ class _Standards:
 
     def shape(self, node, targets, seen):
         index, sh = self.index, rdf.SHACL
-        if node in seen or '"true"' in (index.one(node, sh + "deactivated") or ""):
+        self.visited.add(node)
+        if '"true"' in (index.one(node, sh + "deactivated") or ""):
+            self.visited |= set(index.all(node, sh + "property"))
+            return
+        if node in seen:
             return
         seen = {*seen, node}
         if index.all(node, sh + "path"):
@@ -593,8 +646,7 @@ class _Standards:
         path = index.one(node, sh + "path")
         back = index.one(path, sh + "inversePath")
         relation, inverse = (path, False) if back is None else (back, True)
-        lower, upper = (index.count(node, sh + name, where) for name in ("minCount", "maxCount"))
-        low, up = (index.count(node, sh + name, where) for name in ("qualifiedMinCount", "qualifiedMaxCount"))
+        lower, upper, low, up = (index.count(node, sh + name, where) for name in COUNTS)
         if all(number is None for number in (lower, upper, low, up)):
             return
         if not relation.startswith("<"):
@@ -701,18 +753,21 @@ def named(bounds, prefixes):
 
 def _of_graph(bounds, graph, prefixes):
     """(bounds with the graph's names, notes): what the graph does not have is dropped and counted."""
-    relations = {prefixes.term(name): name for name in graph.relations}
-    classes = {prefixes.term(name): name for name in graph.types.classes}
-    found, strangers, empty = [], [], []
+    relations, classes = _Known(graph.relations, prefixes, "relation"), _Known(graph.types.classes, prefixes, "class")
+    found, strangers, empty, notes = [], [], [], []
     for bound in bounds:
-        if bound.relation not in relations:
+        relation, *said = relations.find(prefixes.name(bound.relation))
+        kind = None
+        if bound.kind is not None:
+            kind, note = classes.find(prefixes.name(bound.kind))
+            said.append(note)
+        if relation is None:
             strangers.append(bound.relation)
-        elif bound.kind is not None and bound.kind not in classes:
+        elif kind is None and bound.kind is not None:
             empty.append(bound.kind)
         else:
-            kind = None if bound.kind is None else classes[bound.kind]
-            found.append(replace(bound, relation=relations[bound.relation], kind=kind))
-    notes = []
+            notes += [each for each in said if each and each not in notes]
+            found.append(replace(bound, relation=relation, kind=kind))
     for what, terms in (("relations that the graph does not have", strangers), ("classes that have no member", empty)):
         if terms:
             several = [prefixes.name(term) for term in dict.fromkeys(terms)]

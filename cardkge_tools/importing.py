@@ -381,10 +381,10 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
     result = Imported(out, notes=[] if options.header else triples.first_lines(tables))
     out.mkdir(parents=True, exist_ok=True)
     is_rdf = any(kind not in ("openke", "table") for kind in kinds)
-    _write_graph(result, triples, prefixes, options, splits if len(files) == 1 else [], is_rdf)
+    schema = _write_graph(result, triples, prefixes, options, splits if len(files) == 1 else [], is_rdf)
     rdf.write_prefixes(out / PREFIXES, prefixes)
     if bounds:
-        _write_bounds(result, bounds, prefixes)
+        _write_bounds(result, bounds, prefixes, schema)
     result.counts = {what: number for what, number in triples.counts.items() if number}
     return result
 
@@ -412,7 +412,8 @@ def _kind(path, options):
 
 
 def _write_graph(result, triples, prefixes, options, splits, is_rdf):
-    """Write triples.tsv and types.tsv, and the splits of an OpenKE folder."""
+    """Write triples.tsv and types.tsv, and the splits of an OpenKE folder. Returns what the graph says of ranges,
+    domains and subclasses: (subject, property, object) terms."""
     entities, entity_ids = _final_names(triples.entities, prefixes, is_rdf)
     relations, relation_ids = _final_names(triples.relations, prefixes, is_rdf)
     table = triples.distinct(entity_ids, relation_ids)
@@ -443,6 +444,8 @@ def _write_graph(result, triples, prefixes, options, splits, is_rdf):
     result.relations = len(np.unique(facts[:, 1]))
     result.notes += look_alike_warnings(itertools.compress(entities, used.tolist()), relations)
     _write_types(result, table[types[column]], table[subclass[column]], used, entities, triples.counts)
+    of_classes = table[np.array([iri in constraints.SCHEMA for iri in iris])[column]]
+    return [(known.term(entities[s]), f"<{iris[p]}>", known.term(entities[o])) for s, p, o in of_classes.tolist()]
 
 
 def _final_names(names, prefixes, is_rdf):
@@ -492,12 +495,12 @@ def _write_types(result, typed, subclass, used, entities, counts):
     result.typed, result.classes = len(classes), len({kind for kinds in classes.values() for kind in kinds})
 
 
-def _write_bounds(result, files, prefixes):
+def _write_bounds(result, files, prefixes, schema):
     """Read bounds for the graph just written, and write them as one bounds.tsv."""
     _, entities, relations, _ = load_triples(result.folder)
     types = constraints.read_types(result.folder / TYPES, entities)
     graph = constraints.Vocabulary(entities, relations, types, prefixes)
-    found, notes = constraints.read_files(files, graph, prefixes)
+    found, notes = constraints.read_files(files, graph, prefixes, schema)
     constraints.write_tsv(result.folder / BOUNDS, found)
     result.bounds = len(found)
     result.notes += notes

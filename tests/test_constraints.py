@@ -55,6 +55,7 @@ def test_tsv_with_classes_and_inverse(tmp_path):
     [
         ("knows\t1\n", ":1: expected relation, lower, upper and perhaps a class with tabs between, found 2 fields"),
         ("knows\t0\t1\na\t0\t1\n", ":2: unknown relation 'a'; expected one of the data set's 2"),
+        ("know\t0\t1\n", ":1: unknown relation 'know'; expected one of the data set's 2; did you mean 'knows'"),
         ("knows\t0\t1\tcat\n", ":1: unknown class 'cat'; expected one of the data set's 2"),
         ("knows\t0\t1\tcity\nknows\t0\t2\tcity\n", ":2: relation 'knows' of class 'city' for the second"),
         ("^knows\t0\t1\n^knows\t0\t2\n", ":2: relation '\\^knows' for the second time, after line 1"),
@@ -84,8 +85,26 @@ def test_a_file_without_a_bound_is_said(tmp_path):
 
 def test_a_name_in_another_unicode_form_is_found(tmp_path):
     composed, decomposed = "\u00e9t\u00e9", "e\u0301te\u0301"
-    found, _ = read_files([written(tmp_path, f"{decomposed}\t0\t1\n")], graph((composed,)))
-    assert rows(found) == [(composed, 0, 1, None)]
+    path = written(tmp_path, f"{decomposed}\t0\t1\n^{decomposed}\t0\t1\t {decomposed}\n")
+    found, notes = read_files([path], graph((composed,), (composed,), [(0, 0)]))
+    assert rows(found) == [(composed, 0, 1, None), (f"^{composed}", 0, 1, composed)]
+    said = r"'e\u0301te\u0301' is not in the data; '\xe9t\xe9', which looks alike, is"
+    assert notes == [f"{path}:1: relation {said}", f"{path}:2: relation {said}", f"{path}:2: class ' {said[1:]}"]
+    pytest.importorskip("pyoxigraph")
+    shape = f"<{EX}S> sh:targetClass <{EX}{decomposed}> ; sh:property [ sh:path <{EX}{decomposed}> ; sh:maxCount 1 ] ."
+    path = written(tmp_path, PREFIXES + shape, "shapes.ttl")
+    names = graph((f"ex:{composed}",), (f"ex:{composed}",), [(0, 0)], {"ex": EX})
+    found, notes = read_files([path], names)
+    assert rows(found) == [(f"ex:{composed}", 0, 1, f"ex:{composed}")]
+    assert [note.partition(" is not in the data; ")[2] for note in notes] == [
+        r"'ex:\xe9t\xe9', which looks alike, is"
+    ] * 2
+
+
+def test_a_name_may_be_written_as_its_iri(tmp_path):
+    names = graph(("ex:knows", "parent"), ("ex:person",), [(0, 0)], {"ex": EX})
+    found, notes = read_files([written(tmp_path, f"^{EX}knows\t0\t1\t<{EX}person>\nparent\t0\t2\n")], names)
+    assert rows(found) == [("^ex:knows", 0, 1, "ex:person"), ("parent", 0, 2, None)] and notes == []
 
 
 def test_two_files(tmp_path):
@@ -199,6 +218,32 @@ def test_qualified_maxima_need_the_range(tmp_path):
         assert rows(found) == [("ex:knows", 1, 4, "ex:person")] and notes == []
 
 
+def test_ranges_of_the_graph_and_of_other_files(tmp_path):
+    """What says that a relation has values of one class only may stand beside the shapes: in the graph, or a file."""
+    shape = written(
+        tmp_path,
+        PREFIXES
+        + """ex:S sh:targetClass ex:person ; sh:property [ sh:path ex:knows ; sh:qualifiedMaxCount 4 ;
+        sh:qualifiedValueShape [ sh:class ex:person ] ] , [ sh:path [ sh:inversePath ex:parent ] ;
+        sh:qualifiedMaxCount 3 ; sh:qualifiedValueShape [ sh:class ex:person ] ] .""",
+        "shapes.ttl",
+    )
+    text = "ex:knows rdfs:range ex:student . ex:parent rdfs:domain ex:person . ex:student rdfs:subClassOf ex:person ."
+    ontology = written(tmp_path, PREFIXES + text, "ontology.ttl")
+    names = graph(("ex:knows", "ex:parent"), ("ex:person",), prefixes={"ex": EX})
+    expected = [("ex:knows", 0, 4, "ex:person"), ("^ex:parent", 0, 3, "ex:person")]
+    found, notes = read_files([shape, ontology], names)
+    assert rows(found) == expected and notes == [f"{ontology}: no bound in it for this graph"]
+    found, notes = read_files([shape], names, schema=rdf.read_graph(ontology)[0])
+    assert rows(found) == expected and notes == []
+    found, notes = read_files([shape], names)
+    assert rows(found) == [] and [note.partition(": ")[2] for note in notes] == [
+        "sh:qualifiedMaxCount of ex:knows, whose values may be of other classes",
+        "sh:qualifiedMaxCount of ex:parent, whose values may be of other classes",
+        "no bound in it for this graph",
+    ]
+
+
 def test_what_is_not_read_is_said(tmp_path):
     text = """
     ex:A sh:targetNode ex:anna ; sh:property [ sh:path ex:knows ; sh:maxCount 1 ] .
@@ -206,6 +251,9 @@ def test_what_is_not_read_is_said(tmp_path):
     ex:C sh:targetSubjectsOf ex:parent ; sh:property [ sh:path ex:knows ; sh:maxCount 1 ] .
     ex:D sh:targetClass ex:person ; sh:property [ sh:path ex:likes ; sh:maxCount 1 ] .
     ex:E sh:targetClass ex:cat ; sh:property [ sh:path ex:knows ; sh:maxCount 1 ] .
+    ex:F sh:targetClass ex:person ; sh:property [ sh:path ex:knows ; sh:node ex:G ] .
+    ex:G sh:property [ sh:path ex:parent ; sh:minCount 2 ] .
+    ex:H sh:targetClass ex:person ; sh:deactivated true ; sh:property [ sh:path ex:parent ; sh:minCount 2 ] .
     """
     found, notes = read_shapes(tmp_path, text)
     assert rows(found) == []
@@ -215,6 +263,7 @@ def test_what_is_not_read_is_said(tmp_path):
         "paths other than a property or its inverse are not read",
         "sh:or is not read (ex:B)",
         "subjects of ex:parent as target of a bound on another property",
+        "counts of ex:parent that hold for the values of a property only",
         "1 of 2 bounds dropped, on relations that the graph does not have (ex:likes)",
         "1 of 2 bounds dropped, on classes that have no member (ex:cat)",
         "no bound in it for this graph",

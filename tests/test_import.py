@@ -200,6 +200,20 @@ def test_faults_name_file_and_line(tmp_path, name, text, fault):
     assert not (tmp_path / "out" / "triples.tsv").exists()
 
 
+def test_bounds_use_the_ranges_and_classes_of_the_graph(tmp_path):
+    text = TURTLE + "ex:lives_in rdfs:range ex:City . ex:knows rdfs:range ex:Person ."
+    shapes = """@prefix ex: <http://example.org/> . @prefix sh: <http://www.w3.org/ns/shacl#> .
+    ex:S sh:targetClass ex:Person ; sh:property [ sh:path ex:lives_in ; sh:qualifiedMaxCount 2 ;
+        sh:qualifiedMinCount 1 ; sh:qualifiedValueShape [ sh:class ex:Place ] ] , [ sh:path ex:knows ;
+        sh:qualifiedMaxCount 3 ; sh:qualifiedValueShape [ sh:class ex:City ] ] ."""
+    (tmp_path / "shapes.ttl").write_text(shapes)
+    result, _ = imported(tmp_path, "graph.ttl", text, [tmp_path / "shapes.ttl"])
+    assert lines(tmp_path, "bounds.tsv") == ["ex:lives_in\t1\t2\tex:Person"]  # every city is a place
+    assert [note.partition(": ")[2] for note in result.notes] == [
+        "sh:qualifiedMaxCount of ex:knows, whose values may be of other classes"
+    ]
+
+
 def test_several_files_keep_their_blank_nodes_apart_and_share_names(tmp_path):
     (tmp_path / "a.nt").write_text(f"_:x <{EX}knows> <{EX}anna> .\n")
     (tmp_path / "b.ttl").write_text(f"@prefix ex: <{EX}> . _:x ex:knows ex:anna .")
