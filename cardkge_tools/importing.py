@@ -452,9 +452,12 @@ def _final_names(names, prefixes, is_rdf):
     """(names, ids): the names as they are written, each once, and for each of the old ids the new one. A field of a
     table and a term of an RDF file may spell the same name."""
     texts = (name.decode() for name in names)
-    known = {}
-    ids = [known.setdefault(prefixes.name(text) if is_rdf else text, len(known)) for text in texts]
-    return list(known), np.array(ids, np.int32)
+    final = list(map(prefixes.name, texts)) if is_rdf else list(texts)
+    distinct = dict.fromkeys(final)
+    if len(distinct) == len(final):
+        return final, np.arange(len(final), dtype=np.int32)
+    place = {name: i for i, name in enumerate(distinct)}
+    return list(distinct), np.array([place[name] for name in final], np.int32)
 
 
 def _is_schema(iri):
@@ -464,15 +467,23 @@ def _is_schema(iri):
 
 
 def write_triples(path, triples, entities, relations):
-    """Write (n, 3) ids as a triple file, in blocks."""
+    """Write (n, 3) ids as a triple file, in blocks, which two threads put together beside the writing."""
     tables = [packed([name.encode() for name in names]) for names in (entities, relations)]
+    starts = range(0, len(triples), LINES)
+
+    def lines(start):
+        return triple_lines(triples[start : start + LINES], *tables)
 
     def write(file):
-        for start in range(0, len(triples), LINES):
-            text = triple_lines(triples[start : start + LINES], *tables)
-            if start == 0 and bytes(text[:3]) == codecs.BOM_UTF8:  # a name begins with it: it is no byte order mark
-                file.write(codecs.BOM_UTF8)
-            file.write(text)
+        with ThreadPoolExecutor(2) as pool:
+            ahead = collections.deque(pool.submit(lines, start) for start in starts[:4])
+            for number, _ in enumerate(starts):
+                text = ahead.popleft().result()
+                if number + 4 < len(starts):
+                    ahead.append(pool.submit(lines, starts[number + 4]))
+                if number == 0 and bytes(text[:3]) == codecs.BOM_UTF8:  # a name begins so: it is no byte order mark
+                    file.write(codecs.BOM_UTF8)
+                file.write(text)
 
     replace_file(path, write)
 
