@@ -323,10 +323,10 @@ def evaluate(
         if was_given(ctx, name):
             raise click.UsageError(f"--{name.replace('_', '-')} needs --sets.")
     from cardkge_tools.files import is_stdout, write_json
-    from cardkge_tools.opening import open_run
+    from cardkge_tools.opening import open_to_measure
     from cardkge_tools.reports import evaluation
 
-    run, dataset = open_run(folder, data, skip_unknown)
+    run, dataset = open_to_measure(folder, data, skip_unknown)
     with counter("ranked") as progress:
         show, report = evaluation(run, dataset, split, setting, ties, by, no_loops, threads, progress, candidates)
     if json_file:

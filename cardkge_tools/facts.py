@@ -11,7 +11,7 @@ from cardkge_tools.counts import Answers, Decoder, calibrate, complete, evaluate
 from cardkge_tools.engine.ranking import check_finite
 from cardkge_tools.figures import import_pyplot, plot_facts
 from cardkge_tools.files import is_stdout, replace_file, write_json
-from cardkge_tools.opening import found, open_run
+from cardkge_tools.opening import found, open_to_measure
 from cardkge_tools.rdf import read_prefixes
 from cardkge_tools.runs import save_calibration
 from cardkge_tools.terminal import counter, say, table, warn
@@ -19,6 +19,8 @@ from cardkge_tools.terminal import counter, say, table, warn
 
 def calibrate_run(run, dataset, folder, threads, share=None):
     """Calibrate a run on the valid split of its data, and keep that in its folder."""
+    if run.settings.final:
+        raise CardkgeError(f"{folder}: it was trained on valid too, and has the calibration of the run it was made of")
     check_finite(run.best_model().params)
     with counter("calibrating: (h, r)") as progress:
         run.calibration = calibrate(
@@ -80,7 +82,7 @@ def evaluate_facts(run, dataset, folder, least, precision, loops, threads):
 def evaluate_command(folder, data, least, precision, loops, threads, json_file, plot):
     """`evaluate --sets`: a table, and JSON and figures where they are asked for."""
     pyplot = import_pyplot(plot) if plot else None
-    run, dataset = open_run(folder, data)
+    run, dataset = open_to_measure(folder, data)
     measures, details = evaluate_facts(run, dataset, folder, least, precision, loops, threads)
     if json_file:
         write_json(json_file, measures)

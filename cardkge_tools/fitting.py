@@ -141,7 +141,8 @@ def fit(run, dataset, folder, threads, calibrated=True):
     with held_signals() as caught:
         unfinished = run.epoch < run.settings.epochs
         if unfinished:
-            run.metrics = run.calibration = None
+            run.metrics = None
+            run.calibration = run.calibration if run.settings.final else None  # a final run's is of another, and stays
         save()
         try:
             if unfinished:

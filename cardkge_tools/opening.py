@@ -59,6 +59,14 @@ def aligned_data(run, folder, data, skip_unknown=False, **where):
     return aligned
 
 
+def open_to_measure(folder, data=None, skip_unknown=False):
+    """`open_run`, with a warning where the run has learnt what it is to be measured on."""
+    run, dataset = open_run(folder, data, skip_unknown)
+    if run.settings.final and same_facts(describe_data(dataset), run.data):
+        warn(f"{folder} was trained on the facts of valid and test too: the figures say what it remembers")
+    return run, dataset
+
+
 def choose_bounds(bounds, runs, dataset):
     """Constraints: those asked for, else the first run's that has any, else mined."""
     if bounds is None:

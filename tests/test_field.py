@@ -388,6 +388,28 @@ def test_a_final_run_has_all_facts(folder, tmp_path):
     assert again.model.params["entity"].tobytes() == final.model.params["entity"].tobytes()
 
 
+def test_a_final_run_has_the_calibration_of_its_source(folder, tmp_path):
+    """As it is, and whether or not training was interrupted; then `complete` answers, and `calibrate` refuses."""
+    options = ["--dim", 4, "--epochs", 5, "--batches", 2, "--data", folder]
+    assert invoke("train", *options, "--out", tmp_path / "run").exit_code == 0
+    source = cardkge.load_run(tmp_path / "run").calibration
+    assert invoke("train", "--final", tmp_path / "run", "--out", tmp_path / "final").exit_code == 0
+    assert invoke("train", "--resume", "--out", tmp_path / "final", "--epochs", 7).exit_code == 0
+    found = cardkge.load_run(tmp_path / "final")
+    assert found.epoch == 7 and (found.calibration.coefficients == source.coefficients).all()
+    assert (found.calibration.share, found.calibration.valid) == (source.share, source.valid)
+    assert invoke("complete", tmp_path / "final", "--min-probability", 0, "--out", tmp_path / "new.tsv").exit_code == 0
+    new = {line.rpartition("\t")[0] for line in (tmp_path / "new.tsv").read_text().splitlines()}
+    assert new and not new & {*LINES, "cleo\tlikes\ttea", "anna\tknows\tcleo"}
+    again = invoke("calibrate", tmp_path / "final")
+    assert (
+        again.exit_code == 1 and "trained on valid too, and has the calibration of the run it was made" in again.stderr
+    )
+    for command in (["evaluate"], ["evaluate", "--sets"]):
+        result = invoke(*command, tmp_path / "final")
+        assert result.exit_code == 0 and "was trained on the facts of valid and test too" in result.stderr
+
+
 def test_patience_may_be_raised(folder, tmp_path):
     options = ["--data", folder, "--dim", 2, "--epochs", 40, "--validate-every", 1, "--patience", 1]
     assert (
