@@ -278,13 +278,16 @@ def test_distinct_trials_have_distinct_names_that_are_safe(tmp_path, monkeypatch
     chosen = [{}, {"bounds": "mined"}]
     chosen += [{name: path} for name in ("data", "bounds") for path in paths]
     chosen += [{"bounds": "./a b", "data": "./a b"}, {"columns": "htr"}, {"data": "wn18"}, {"seed": 1}, {"seed": 11}]
-    chosen += [{"model": name} for name in ("complex", "ermlp")] + [{"filter-negatives": True}]
+    chosen += [{"model": name} for name in ("complex", "ermlp")] + [
+        {"filter-negatives": True},
+        {"extra-negatives": True},
+    ]
     weights = (0, 1, 0.1, np.nextafter(0.1, 1), 1e-5, 1e-300, 1e30, 1e300, 1 / 3, 0.333333333333333)
     chosen += [{"lambda": float(weight)} for weight in weights] + [{"l2": 0.1}, {"margin": 0.1}]
     chosen += [{"batches": 3}, {"batch-size": 3}, {"dim": 3}, {"hidden": 3}, {"dim": 3, "hidden": 3}, {"dim": 33}]
     everything = {
         "model": "ermlp", "data": "./" + "z" * 200, "columns": "rht", "dim": 1234, "hidden": 1234, "epochs": 12345,
-        "batch-size": 12345, "negatives": 12, "filter-negatives": True, "loss": "logistic", "margin": 1 / 7,
+        "batch-size": 12345, "negatives": 12, "filter-negatives": True, "extra-negatives": True, "loss": "logistic", "margin": 1 / 7,
         "optimizer": "sgd", "learning-rate": 1 / 7, "decay": 1 / 7, "accumulator": 1 / 7, "l2": 1 / 7,
         "project": "none", "bounds": "./" + "z" * 200, "lambda": 1 / 7, "sampling": "bernoulli",
         "inclusion": "uniform", "subjects": 1234, "objects": 1234, "subject-pool": "entities", "dtype": "float64",
