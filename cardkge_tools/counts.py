@@ -44,10 +44,12 @@ class Calibration:
 # ------------------------------------------------------------------------------------------------------------------
 
 
-def scope_pairs(train, n_entities, n_relations, relations=None):
-    """The (h, r) that may have tails: h is in train a head of r, or of a relation that shares a head with r.
+def scope_pairs(train, n_entities, n_relations, relations=None, types=None):
+    """The (h, r) that may have tails: h is in train a head of r, or of a relation that shares a head with r; or where
+    the graph has classes, a member of the smallest that has all heads of r in it (but for those of no class).
 
-    train (n, 3); relations: ids to keep, None for all. Returns (heads, relations), int32, ordered by relation, head.
+    train (n, 3); relations: ids to keep, None for all; types: constraints.Types, or None. Returns (heads, relations),
+    int32, ordered by relation, head.
     """
     pairs = sorted_distinct(train[:, 1].astype(np.int64) * n_entities + train[:, 0])
     of, head = pairs // n_entities, pairs % n_entities
@@ -56,7 +58,8 @@ def scope_pairs(train, n_entities, n_relations, relations=None):
     head_limits = np.searchsorted(head[by_head], np.arange(n_entities + 1))
     relations_of = of[by_head]
     heads, names = [], []
-    marked = np.zeros(n_entities, bool)
+    marked, in_train = np.zeros((2, n_entities), bool)
+    in_train[train[:, ::2]] = True
     for relation in range(n_relations) if relations is None else sorted(relations):
         own = head[limits[relation] : limits[relation + 1]]
         sharing = np.zeros(n_relations, bool)
@@ -68,10 +71,24 @@ def scope_pairs(train, n_entities, n_relations, relations=None):
         marked[:] = False
         for other in np.flatnonzero(sharing):
             marked[head[limits[other] : limits[other + 1]]] = True
+        if types is not None and types.classes:
+            marked[_their_class(own, types)] = True
+            marked &= in_train
         heads.append(np.flatnonzero(marked).astype(np.int32))
         names.append(np.full(len(heads[-1]), relation, np.int32))
     empty = np.empty(0, np.int32)
     return np.concatenate([empty, *heads]), np.concatenate([empty, *names])
+
+
+def _their_class(entities, types):
+    """The members of the smallest class that has all of these entities, but for those of no class; none where there is
+    no such class."""
+    pairs = types.pairs
+    of_these = pairs[np.isin(pairs[:, 0], entities)]
+    having = np.bincount(of_these[:, 1], minlength=len(types.classes)) == len(np.unique(of_these[:, 0]))
+    sizes = np.where(having, np.bincount(pairs[:, 1], minlength=len(types.classes)), len(pairs) + 1)
+    smallest = int(np.argmin(sizes))
+    return pairs[pairs[:, 1] == smallest, 0] if having[smallest] and len(of_these) else np.empty(0, np.int64)
 
 
 class Answers:
@@ -128,7 +145,7 @@ def loops_to_leave_out(train, heads, relations, n_relations):
 # ------------------------------------------------------------------------------------------------------------------
 
 
-def calibrate(model, train, valid, missing, share=None, seed=0, threads=None, progress=None, prior=PRIOR):
+def calibrate(model, train, valid, missing, share=None, seed=0, threads=None, progress=None, prior=PRIOR, types=None):
     """The Calibration of a model trained on `train` (n, 3), fitted on `valid` (m, 3).
 
     missing: how many facts are in neither, so that share v = m / (m + missing), unless v is given. Every (h, r) in
@@ -142,7 +159,8 @@ def calibrate(model, train, valid, missing, share=None, seed=0, threads=None, pr
     share = len(valid) / (len(valid) + missing) if share is None and len(valid) else share
     if share is None or not 0 < share < 1:
         raise CardkgeError(f"calibration: the share of missing facts that valid holds must be in (0, 1), found {share}")
-    heads, relations, weights = _fitting_pairs(train, valid, n, r, np.random.default_rng([seed, 5]))
+    scope = scope_pairs(train, n, r, types=types)
+    heads, relations, weights = _fitting_pairs(*scope, valid, n, r, np.random.default_rng([seed, 5]))
     rows = _fitting_rows(model, train, valid, heads, relations, weights, seed, threads, progress)
     relation, scores, sums, known, found, weight = rows
     if not found.any():
@@ -163,9 +181,8 @@ def calibrate(model, train, valid, missing, share=None, seed=0, threads=None, pr
     return Calibration(coefficients, float(share), len(valid), int(missing))
 
 
-def _fitting_pairs(train, valid, n_entities, n_relations, rng):
-    """(heads, relations, weights) of the pairs in scope that the fit sees, ordered by relation, head."""
-    heads, relations = scope_pairs(train, n_entities, n_relations)
+def _fitting_pairs(heads, relations, valid, n_entities, n_relations, rng):
+    """(heads, relations, weights) of those of the pairs in scope that the fit sees, ordered by relation, head."""
     answered = Answers(valid, n_entities, n_relations).count(heads, relations) > 0
     kept, weights = answered.copy(), np.ones(len(heads))
     most = max(PAIRS // n_relations, 100)
@@ -411,17 +428,17 @@ def threshold_for(p, precision):
 
 
 def evaluate_sets(model, calibration, bounds, dataset, least=0.5, precision=None, loops=False, threads=None,
-                  progress=None):  # fmt: skip
+                  progress=None, types=None):  # fmt: skip
     """How good the answers to all (h, ?) in scope are, against test; train and valid are known.
 
-    bounds (R, 2), Constraints or None. loops: (h, r, h) is a candidate even where train has no loop of r. Accepted are
-    candidates with p > least, or as many, best first, as have a mean p of at least `precision`; at most as many for
-    each (h, r) as its upper bound leaves room for. Returns (measures, details): a dict of numbers, and what the
-    figures show.
+    bounds (R, 2), Constraints or None. types: as `scope_pairs` takes them. loops: (h, r, h) is a candidate even where
+    train has no loop of r. Accepted are candidates with p > least, or as many, best first, as have a mean p of at least
+    `precision`; at most as many for each (h, r) as its upper bound leaves room for. Returns (measures, details): a dict
+    of numbers, and what the figures show.
     """
     n, r = model.n_entities, model.n_relations
     train, valid, test = (checked_triples(x, n, r) for x in (dataset.train, dataset.valid, dataset.test))
-    heads, relations = scope_pairs(train, n, r)
+    heads, relations = scope_pairs(train, n, r, types=types)
     known = Answers(np.concatenate((train, valid)), n, r)
     facts = Answers(test, n, r).without(known)
     excluded = known

@@ -32,6 +32,7 @@ def calibrate_run(run, dataset, folder, threads, share=None):
             run.settings.seed,
             threads,
             progress,
+            types=run.types,
         )
     save_calibration(run, folder)
     found = run.calibration
@@ -75,7 +76,7 @@ def evaluate_facts(run, dataset, folder, least, precision, loops, threads):
     with counter("looked at: (h, r)") as progress:
         return evaluate_sets(
             run.best_model(), calibrated_run(run, folder), run_bounds(run), dataset, least, precision, loops, threads,
-            progress,
+            progress, run.types,
         )  # fmt: skip
 
 
@@ -144,7 +145,7 @@ def complete_run(run, dataset, folder, relation, known, least, precision, out, t
     """Write the new facts of all (h, r) in scope, best first."""
     write = writer_of(out, dataset, run.settings.data)
     chosen = None if relation is None else [found(run.relations, relation, "relation")]
-    heads, relations = scope_pairs(dataset.train, len(run.entities), len(run.relations), chosen)
+    heads, relations = scope_pairs(dataset.train, len(run.entities), len(run.relations), chosen, run.types)
     decoder = fact_decoder(run, dataset, folder, heads, relations, known)
     with counter("completed: (h, r)") as progress:
         triples, p, contradicted = complete(decoder, heads, relations, least, precision, threads, progress)

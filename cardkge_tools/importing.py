@@ -358,6 +358,8 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
     if not force and (found := next((name for name in (TRIPLES, "train.tsv") if (out / name).exists()), None)):
         raise CardkgeError(f"{out} has a {found}; choose another --out, or --force replaces it")
     prefixes = rdf.Prefixes(options.prefixes)
+    for path in (path for path, kind in zip(files, kinds, strict=True) if kind == "table"):
+        _take_prefixes(prefixes, Path(path).parent / PREFIXES)
     triples, splits, tables, counts = Triples(), [], {}, collections.Counter()
     for number, (path, kind) in enumerate(zip(files, kinds, strict=True), 1):
         report = progress and (lambda done, total, path=path: progress(done, total, str(path)))
@@ -387,6 +389,13 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
         _write_bounds(result, bounds, prefixes, schema)
     result.counts = {what: number for what, number in triples.counts.items() if number}
     return result
+
+
+def _take_prefixes(prefixes, path):
+    """Take in what short names mean in the tables of a folder that `import` wrote."""
+    for prefix, namespace in rdf.read_prefixes(path).namespaces.items():
+        if prefixes.namespaces.get(prefix, namespace) != namespace or prefixes.add(prefix, namespace) != prefix:
+            raise CardkgeError(f"{path}: the prefix {prefix!r} means something else in another file; rename it in one")
 
 
 def _kind(path, options):

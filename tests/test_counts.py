@@ -10,6 +10,7 @@ from gradcheck import check_gradients
 import cardkge as counts
 import kernels
 from cardkge import CardkgeError, probability
+from cardkge_tools.constraints import Types
 
 
 def enumerated(odds, lower, upper):
@@ -226,3 +227,20 @@ def test_calibration_keeps_the_order_of_scores_and_their_ties():
         assert (np.diff(of[order])[steps > 0] > 0).all() and (np.diff(of[order])[steps == 0] == 0).all()
     a, b, c = (coefficients[[0, 1, 2], [0, 1, 2], i][:, None] for i in range(3))
     np.testing.assert_allclose(z, a * scores + b * (scores - sums[:, None]) + c, rtol=1e-6, atol=1e-6)
+
+
+def test_scope_by_classes():
+    """0 to 5 people, 6 and 7 cities, 8 without a class, 9 in no triple of train. r0 of 0, 1 and 8; r1 of 2 and 6."""
+    train = np.array([(0, 0, 3), (1, 0, 6), (8, 0, 0), (2, 1, 7), (6, 1, 4), (3, 2, 5), (7, 3, 0)], np.int32)
+    people = [(e, 0) for e in (0, 1, 2, 3, 4, 5, 9)] + [(0, 1), (1, 1), (2, 1), (4, 1)]
+    types = Types(["person", "painter", "city"], [*people, (6, 2), (7, 2)])
+
+    def scope(types=None, relations=None):
+        heads, of = counts.scope_pairs(train, 10, 4, relations, types)
+        return {r: heads[of == r].tolist() for r in np.unique(of).tolist()}
+
+    assert scope() == {0: [0, 1, 8], 1: [2, 6], 2: [3], 3: [7]}
+    painters, everyone = [0, 1, 2, 4, 8], [0, 1, 2, 3, 4, 5]  # 9 stays out: train does not know it
+    assert scope(types) == {0: painters, 1: [2, 6], 2: everyone, 3: [6, 7]}
+    assert scope(types, [3]) == {3: [6, 7]}
+    assert scope(Types()) == scope() and scope(Types(["city"], [(6, 0)]))[1] == [2, 6]

@@ -228,6 +228,22 @@ def test_several_files_keep_their_blank_nodes_apart_and_share_names(tmp_path):
     ]
 
 
+def test_tables_of_an_imported_folder_keep_their_short_names(tmp_path):
+    """New facts as N-Triples, beside the folder that they were found in: the names are the same."""
+    imported(tmp_path, "g.ttl", TURTLE)
+    (tmp_path / "new.nt").write_text(f"<{EX}people/björn> <{EX}lives_in> <{EX}rome> .\n")
+    result = import_graph([tmp_path / "new.nt", tmp_path / "out" / "triples.tsv"], tmp_path / "both")
+    both = (tmp_path / "both" / "triples.tsv").read_text().splitlines()
+    assert both == [":björn\tex:lives_in\tex:rome", *lines(tmp_path, "triples.tsv")] and result.entities == 6
+    assert (
+        lines(tmp_path / "both" / "..", "prefixes.tsv") == (tmp_path / "both" / "prefixes.tsv").read_text().splitlines()
+    )
+    with pytest.raises(CardkgeError, match=r"out/prefixes.tsv: the prefix 'ex' means something else in another file"):
+        import_graph(
+            [tmp_path / "out" / "triples.tsv"], tmp_path / "x", ImportOptions(prefixes={"ex": "http://other/"})
+        )
+
+
 def test_an_imported_folder_is_not_overwritten(tmp_path):
     imported(tmp_path, "g.tsv", "a\tp\tb\n")
     with pytest.raises(CardkgeError, match=r"has a triples\.tsv; choose another --out, or --force"):
