@@ -361,19 +361,33 @@ def calibrate(folder, share, data, threads):
 @option("--known", choice("train", "valid", "all"), "all", "What is no new fact: train, with valid, with test too.")
 @acceptance_options
 @option("--out", FILE, None, "TSV, or N-Triples where the name ends in .nt.  [default: TSV to the terminal]")
+@option(
+    "--cluster",
+    str,
+    None,
+    "Address of a Dask scheduler, whose workers share these files and do the work, in parts of one thread each if"
+    " --threads is not given (extra: cluster).",
+)
+@click.option("--part", type=int, nargs=2, hidden=True)  # what a worker does: a range of the (h, r), as .npz
 @moved_data
 @threads_option
-def complete(folder, relation, known, min_probability, precision, out, data, threads):
+def complete(folder, relation, known, min_probability, precision, out, cluster, part, data, threads):
     """The new facts of RUN: head, relation, tail, probability, best first.
 
     For each relation all heads are asked that train has in it, or in a relation that shares a head with it. The
     probabilities are calibrated, and hold given the bounds that the run was trained with.
+
+    For --cluster start `dask scheduler` on one machine and `dask worker SCHEDULER` on each, where files and
+    installation have the same paths; the file that is written is the same.
     """
-    from cardkge_tools.facts import complete_run
+    from cardkge_tools.facts import complete_part, complete_run
     from cardkge_tools.opening import open_run
 
     run, dataset = open_run(folder, data)
-    complete_run(run, dataset, folder, relation, known, min_probability, precision, out, threads)
+    if part:
+        complete_part(run, dataset, folder, relation, known, min_probability, part, out, threads)
+    else:
+        complete_run(run, dataset, folder, relation, known, min_probability, precision, out, threads, cluster, data)
 
 
 @main.command()

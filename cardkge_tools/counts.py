@@ -524,12 +524,13 @@ def probable(decoder, heads, relations, least, threads=None, progress=None):
     return *columns[:3], len(columns[3])
 
 
-def complete(decoder, heads, relations, least=0.5, precision=None, threads=None, progress=None):
+def complete(decoder, heads, relations, least=0.5, precision=None, threads=None, progress=None, look=None):
     """The new facts of these (h, r), best first (equals by relation, head, score, tail): (triples (m, 3), p (m,), the
-    number of contradicted pairs). Accepted as `evaluate_sets` accepts."""
+    number of contradicted pairs). Accepted as `evaluate_sets` accepts. look(least): `probable`, done elsewhere."""
     floor = least if precision is None else min(0.01, precision / 10)
     while True:
-        pairs, tails, p, contradicted = probable(decoder, heads, relations, floor, threads, progress)
+        found = look(floor) if look else probable(decoder, heads, relations, floor, threads, progress)
+        pairs, tails, p, contradicted = found
         order = np.argsort(-p, kind="stable")  # ordered by pair already
         count = len(order)
         if precision is not None:

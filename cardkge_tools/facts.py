@@ -1,5 +1,7 @@
 """New facts: calibrate, complete and evaluate sets, as commands do them; runs in, tables and files out."""
 
+import functools
+import io
 import os
 
 import click
@@ -7,7 +9,17 @@ import numpy as np
 
 from cardkge import CardkgeError, is_bounded
 from cardkge_tools import SPLITS
-from cardkge_tools.counts import Answers, Decoder, calibrate, complete, evaluate_sets, loops_to_leave_out, scope_pairs
+from cardkge_tools.counts import (
+    BLOCK,
+    Answers,
+    Decoder,
+    calibrate,
+    complete,
+    evaluate_sets,
+    loops_to_leave_out,
+    probable,
+    scope_pairs,
+)
 from cardkge_tools.engine.ranking import check_finite
 from cardkge_tools.figures import import_pyplot, plot_facts
 from cardkge_tools.files import is_stdout, replace_file, write_json
@@ -15,6 +27,7 @@ from cardkge_tools.opening import found, open_to_measure
 from cardkge_tools.rdf import read_prefixes
 from cardkge_tools.runs import save_calibration
 from cardkge_tools.terminal import counter, say, table, warn
+from cardkge_tools.workers import carry_out_on_cluster, output_of, this_program
 
 
 def calibrate_run(run, dataset, folder, threads, share=None):
@@ -126,6 +139,8 @@ def _percent(value):
 # complete
 # ------------------------------------------------------------------------------------------------------------------
 
+PARTS, PART_SCORES = 16, 2**33  # on a cluster: so many parts at least, of so many scores at most (half a minute)
+
 
 def known_triples(dataset, known):
     """The triples of train, of train and valid ("valid"), or of all splits ("all")."""
@@ -141,14 +156,65 @@ def fact_decoder(run, dataset, folder, heads, relations, known):
     return Decoder(run.best_model(), calibrated_run(run, folder), run_bounds(run), answers, excluded)
 
 
-def complete_run(run, dataset, folder, relation, known, least, precision, out, threads):
-    """Write the new facts of all (h, r) in scope, best first."""
-    write = writer_of(out, dataset, run.settings.data)
+def pairs_to_complete(run, dataset, relation):
+    """The (h, r) in scope, of one relation by name or of all."""
     chosen = None if relation is None else [found(run.relations, relation, "relation")]
-    heads, relations = scope_pairs(dataset.train, len(run.entities), len(run.relations), chosen, run.types)
+    return scope_pairs(dataset.train, len(run.entities), len(run.relations), chosen, run.types)
+
+
+def complete_part(run, dataset, folder, relation, known, least, part, out, threads):
+    """Write what `probable` finds of a range of the (h, r) in scope, as .npz: what a worker of a cluster does."""
+    heads, relations = (each[slice(*part)] for each in pairs_to_complete(run, dataset, relation))
+    decoder = fact_decoder(run, dataset, folder, heads, relations, known)
+    file = io.BytesIO()
+    np.savez(file, *probable(decoder, heads, relations, least, threads))
+    replace_file(out, lambda stream: stream.write(file.getvalue()))
+
+
+def probable_on_cluster(command, n_pairs, n_entities, address, threads, progress, least):
+    """`probable`, done by the workers of a Dask scheduler: parts of whole blocks, so that the bits are the same.
+
+    command: arguments of the `complete` that a worker runs for a part, but for its range and for `least`.
+    """
+    size = max(1, min(n_pairs // PARTS, PART_SCORES // n_entities) // BLOCK) * BLOCK
+    tasks, parts, done = [], {}, 0
+    for first in range(0, n_pairs, size):
+        part = [str(first), str(min(first + size, n_pairs))]
+        tasks.append(this_program() | {"command": [*command, "--min-probability", repr(least), "--part", *part]})
+
+    def report(task, result):
+        nonlocal done
+        content, error = result
+        if error:
+            raise CardkgeError(f"a worker: {error.removeprefix('error: ')}")
+        first, last = map(int, task["command"][-2:])
+        with np.load(io.BytesIO(content)) as arrays:
+            pairs, tails, p, contradicted = (arrays[name] for name in arrays.files)
+        parts[first] = first + pairs, tails, p, contradicted[None]
+        done += last - first
+        progress(done, n_pairs)
+
+    nothing = "nothing has been written"
+    carry_out_on_cluster(tasks, functools.partial(output_of, threads=threads), address, report, nothing, nothing)
+    empty = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0), np.empty(0, np.int64)
+    columns = [np.concatenate([empty[i], *(parts[first][i] for first in sorted(parts))]) for i in range(4)]
+    return *columns[:3], int(columns[3].sum())
+
+
+def complete_run(run, dataset, folder, relation, known, least, precision, out, threads, cluster=None, data=None):
+    """Write the new facts of all (h, r) in scope, best first. cluster: the address of a Dask scheduler, whose workers
+    look for them; data: where these find the run's data now."""
+    write = writer_of(out, dataset, run.settings.data)
+    heads, relations = pairs_to_complete(run, dataset, relation)
     decoder = fact_decoder(run, dataset, folder, heads, relations, known)
     with counter("completed: (h, r)") as progress:
-        triples, p, contradicted = complete(decoder, heads, relations, least, precision, threads, progress)
+        look = None
+        if cluster:
+            command = ["complete", os.path.abspath(folder), "--known", known, "--out", "/dev/stdout"]
+            command += ["--relation", relation] * (relation is not None) + ["--data", str(data)] * (data is not None)
+            sizes = len(heads), len(run.entities)
+            look = functools.partial(probable_on_cluster, command, *sizes, cluster, threads or 1, progress)
+        triples, p, contradicted = complete(decoder, heads, relations, least, precision, threads, progress, look)
     if contradicted:
         warn(f"{contradicted:,} (h, r) have other numbers of known tails than their bounds allow; they get no new ones")
     names = [run.entities, run.relations, run.entities]

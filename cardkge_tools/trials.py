@@ -5,13 +5,11 @@ import functools
 import itertools
 import os
 import re
-import sys
 import zlib
 from pathlib import Path
 
 import click
 
-import cardkge
 from cardkge import DIMS, CardkgeError, Settings, is_bounded, option_name
 from cardkge_tools.constraints import Vocabulary, find_bounds, find_constraints, read_tsv, said
 from cardkge_tools.download import dataset_table
@@ -23,7 +21,7 @@ from cardkge_tools.options import checked_settings, idle_options, train_context
 from cardkge_tools.reports import show_metrics
 from cardkge_tools.runs import read_config, read_outcome, read_violations
 from cardkge_tools.terminal import say, table, warn
-from cardkge_tools.workers import VIOLATIONS, carry_out, commands_of
+from cardkge_tools.workers import VIOLATIONS, carry_out, commands_of, this_program
 
 LONGEST_NAME = 240  # of a run's folder in bytes of UTF-8, before a checksum; file systems take 255
 
@@ -107,9 +105,7 @@ def trial_task(trial, out, bounds=None):
         "train": ["train", *settings, "--no-calibrate", "--out", folder],
         "resume": ["train", "--resume", *data, "--no-calibrate", "--out", folder],
         "violations": bounds and ["violations", folder, *data, "--bounds", bounds, "--json", file],
-        "program": [sys.executable, os.path.join(os.path.dirname(os.path.abspath(cardkge.__file__)), "cli.py")],
-        "directory": os.getcwd(),
-        "environment": {name: value for name, value in os.environ.items() if name.startswith("CARDKGE_")},
+        **this_program(),
     }
 
 

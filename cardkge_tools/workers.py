@@ -1,6 +1,7 @@
-"""Trials carried out side by side: in processes of this machine, or on a Dask cluster."""
+"""Work done side by side: trials, in processes of this machine or on a Dask cluster, and parts of a command there."""
 
 import contextlib
+import functools
 import logging
 import os
 import signal
@@ -8,10 +9,12 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import click
 
+import cardkge
 from cardkge import CardkgeError
 from cardkge_tools.extras import missing_extra
 from cardkge_tools.files import IN_USE, sole_use
@@ -52,13 +55,51 @@ def perform(task, threads, processes):
             [*task["program"], *commands[0], "--threads", str(threads)],
             cwd=task["directory"], env={**os.environ, **task["environment"]},
         )  # fmt: skip
-        lines = [line for line in errors.split("\n") if line.strip() and not line.startswith("warning: ")]
-        ended = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-        error = lines[-1] if lines else ended
+        error = error_line(code, errors)
         # else another process has been at it between the look and the start
         if code and IN_USE not in error and commands_of(task) == commands:
             return error
     return None
+
+
+def perform_alone(task, threads):
+    """`perform` on a machine whose processes are nobody else's business."""
+    return perform(task, threads, Processes())
+
+
+def this_program():
+    """What of a task says where a worker finds the program, and where paths begin."""
+    return {
+        "program": [sys.executable, os.path.join(os.path.dirname(os.path.abspath(cardkge.__file__)), "cli.py")],
+        "directory": os.getcwd(),
+        "environment": {name: value for name, value in os.environ.items() if name.startswith("CARDKGE_")},
+    }
+
+
+def error_line(code, errors):
+    """What a process ended with: the last line on stderr that is no warning, else its exit code."""
+    lines = [line for line in errors.split("\n") if line.strip() and not line.startswith("warning: ")]
+    ended = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+    return lines[-1] if lines else ended
+
+
+def output_of(task, threads):
+    """What the command of a task writes to stdout, bytes, and None; or None and the line of an error."""
+    command = [*task["program"], *task["command"], "--threads", str(threads)]
+    environment = {**os.environ, **task["environment"]}
+    try:
+        done = subprocess.run(
+            command, cwd=task["directory"], env=environment, stdin=subprocess.DEVNULL, capture_output=True
+        )
+    except OSError as error:
+        return None, cannot_start(error, command)
+    if done.returncode:
+        return None, error_line(done.returncode, done.stderr.decode("utf-8", "replace"))
+    return done.stdout, None
+
+
+def cannot_start(error, command):
+    return f"a process cannot be started: {error.filename or command[0]}: {error.strerror}"
 
 
 class Processes:
@@ -76,7 +117,7 @@ class Processes:
             try:
                 process = subprocess.Popen(command, **quiet, **options)
             except OSError as error:
-                return 1, f"a process cannot be started: {error.filename or command[0]}: {error.strerror}"
+                return 1, cannot_start(error, command)
             self.running.add(process)
         errors = process.communicate()[1]
         with self.lock:
@@ -107,7 +148,9 @@ def carry_out(tasks, jobs, threads, cluster=None):
         say(f"[{done}/{len(tasks)}] {minutes}:{seconds:02d}  {name}: {outcome}", err=True)
 
     if cluster:
-        carry_out_on_cluster(tasks, threads, cluster, report)
+        goes_on = "the same command goes on from here"
+        once = f"{goes_on}, once what runs on the workers has ended"
+        carry_out_on_cluster(tasks, functools.partial(perform_alone, threads=threads), cluster, report, once, goes_on)
         return failed
     processes = Processes()
     with held_signals() as caught, ThreadPoolExecutor(jobs) as pool:
@@ -137,8 +180,10 @@ def connected(client, address):
         raise CardkgeError(f"{address}: no Dask scheduler answers there; start one with `dask scheduler`") from error
 
 
-def carry_out_on_cluster(tasks, threads, address, report):
-    """`carry_out` on the workers of a Dask scheduler, by joblib. A trial whose worker dies is given to another."""
+def carry_out_on_cluster(tasks, work, address, report, stopped, failed):
+    """report(task, work(task)) for each task, in any order, done by the workers of a Dask scheduler, by joblib. One
+    whose worker dies is given to another. stopped, failed: what the line says that ends a command after a signal, or
+    where the cluster fails."""
     try:
         import cloudpickle
         import joblib
@@ -147,7 +192,7 @@ def carry_out_on_cluster(tasks, threads, address, report):
         raise missing_extra("--cluster", error, "cluster") from error
 
     def one(number, task):
-        return number, perform(task, threads, Processes())
+        return number, work(task)
 
     for room in ("cardkge_tools.workers", "cardkge_tools.files"):  # sent whole: the workers need not find them
         cloudpickle.register_pickle_by_value(sys.modules[room])
@@ -177,7 +222,8 @@ def carry_out_on_cluster(tasks, threads, address, report):
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         threading.Thread(target=insist, daemon=True).start()
-        with client, joblib.parallel_config("dask"):
+        with client, joblib.parallel_config("dask"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of joblib, where `report` raises
             try:
                 client.wait_for_workers(1, timeout=10)
             except TimeoutError as error:
@@ -190,18 +236,16 @@ def carry_out_on_cluster(tasks, threads, address, report):
             # and what it hands out later, it hands out to no more at once
             backend.effective_n_jobs = lambda n_jobs: 1 + len(tasks)
             parallel = joblib.Parallel(n_jobs=-1, batch_size=1, return_as="generator_unordered")
-            for number, error in parallel(joblib.delayed(one)(*each) for each in enumerate(tasks)):
-                report(tasks[number], error)
+            for number, result in parallel(joblib.delayed(one)(*each) for each in enumerate(tasks)):
+                report(tasks[number], result)
     except KeyboardInterrupt:
         ended.set()
-        click.echo("stopped; the same command goes on from here, once what runs on the workers has ended", err=True)
+        click.echo(f"stopped; {stopped}", err=True)
         sys.exit(128 + caught[0])
     except CardkgeError:
         raise
     except Exception as error:  # of Dask or joblib, of many classes
-        raise CardkgeError(
-            f"{address}: the cluster failed ({type(error).__name__}: {error}); the same command goes on from here"
-        ) from error
+        raise CardkgeError(f"{address}: the cluster failed ({type(error).__name__}: {error}); {failed}") from error
     finally:
         ended.set()
         logging.disable(logging.NOTSET)

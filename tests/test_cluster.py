@@ -1,4 +1,4 @@
-"""`tune --cluster`: a real Dask scheduler, two worker processes, and one of them killed during the search."""
+"""`tune` and `complete --cluster`: a real Dask scheduler, two worker processes, one of them killed meanwhile."""
 
 import contextlib
 import csv
@@ -228,8 +228,8 @@ def test_a_run_on_a_cluster_has_one_thread_unless_more_are_wanted(local, tmp_pat
     """For a worker has as many runs at once as it has threads."""
     seen = []
 
-    def carry_out(tasks, threads, address, report):
-        seen.append((address, threads))
+    def carry_out(tasks, work, address, report, stopped, failed):
+        seen.append((address, work.keywords["threads"]))
         for task in tasks:
             report(task, "error: no")
 
@@ -248,3 +248,115 @@ def test_the_extra_that_is_missing_is_named(local, tmp_path, monkeypatch, missin
     line = one_error(invoke("tune", *options, "--cluster", "tcp://127.0.0.1:1"))
     assert line == f"error: --cluster needs {missing}, which is not installed: pip install -e '.[cluster]'"
     assert not (tmp_path / "out").exists()
+
+
+# --- complete
+
+
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory):
+    """A run with bounds, the options of `complete`, and the bytes that it writes without a cluster."""
+    folder = tmp_path_factory.mktemp("calibrated")
+    ring = write_ring(folder / "ring", n=300)
+    run, options = folder / "run", ("--known", "train", "--min-probability", 0.001)
+    ok("train", "--data", ring, "--bounds", "mined", "--dim", 8, "--batches", 4, "--epochs", 20, "--out", run)
+    ok("complete", run, *options, "--out", folder / "local.tsv")
+    content = (folder / "local.tsv").read_bytes()
+    assert content.count(b"\n") > 100 and len(set(content.splitlines())) == content.count(b"\n")
+    return run, options, content
+
+
+def part_of(pid):
+    """The process of the worker that is at a part."""
+    return next((child for child, arguments in children(pid).items() if "--part" in arguments), None)
+
+
+@pytest.mark.parametrize("name", ["new.tsv", "new.nt"])
+def test_a_worker_killed_while_it_completes_loses_nothing(calibrated, scheduler, tmp_path, name):
+    (run, options, content), (address, file), out = calibrated, scheduler, tmp_path / name
+    with contextlib.ExitStack() as running:
+        first, second = (running.enter_context(worker(tmp_path, name, file)) for name in ("first", "second"))
+        command = start("complete", run, *options, "--out", out, "--cluster", address)
+        running.callback(command.kill)
+        held = wait_for(lambda: part_of(first.pid), process=command)
+        running.callback(end, held)
+        os.kill(held, signal.SIGSTOP)
+        wait_for(lambda: part_of(second.pid), process=command)
+        first.kill()
+        first.wait()
+        code, output, errors = finish(command)
+    assert code == 0 and output.startswith(f"{out}: "), errors
+    if name == "new.nt":
+        ok("complete", run, *options, "--out", tmp_path / "local.nt")
+        content = (tmp_path / "local.nt").read_bytes()
+    assert out.read_bytes() == content
+
+
+def test_precision_and_one_relation_on_a_cluster(calibrated, scheduler, tmp_path):
+    """--precision looks again, further down; TSV to the terminal."""
+    (run, _, _), (address, file) = calibrated, scheduler
+    with worker(tmp_path, "first", file):
+        for options in (("--precision", 0.01), ("--relation", "r1", "--min-probability", 0)):
+            options += "--known", "train"
+            expected = ok("complete", run, *options)
+            code, output, _ = finish(start("complete", run, *options, "--cluster", address))
+            assert code == 0 and output == expected.stdout and output.count("\n") > 10
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_completion_that_is_stopped_writes_nothing(calibrated, scheduler, tmp_path, number):
+    (run, options, _), (address, file), out = calibrated, scheduler, tmp_path / "new.tsv"
+    out.write_text("older")
+    with worker(tmp_path, "first", file) as process:
+        command = start("complete", run, *options, "--out", out, "--cluster", address)
+        try:
+            held = wait_for(lambda: part_of(process.pid), process=command)
+            os.kill(held, signal.SIGSTOP)
+            command.send_signal(number)
+            code, output, errors = finish(command)
+            os.kill(held, signal.SIGCONT)
+        finally:
+            command.kill()
+    assert (code, output, errors) == (128 + number, "", "stopped; nothing has been written\n")
+    assert out.read_text() == "older" and not list(tmp_path.glob("*.tmp"))
+
+
+def test_a_part_that_fails_is_one_line(calibrated, tmp_path):
+    (run, options, _), out = calibrated, tmp_path / "new.tsv"
+    command = ("complete", run, *options, "--out", out, "--cluster")
+    with running_scheduler(tmp_path) as (address, file, _), worker(tmp_path, "first", file) as first:
+        moved = run.with_name("moved")
+        completion = start(*command, address)
+        try:
+            held = wait_for(lambda: part_of(first.pid), process=completion)
+            os.kill(held, signal.SIGSTOP)
+            run.rename(moved)  # the next part does not find it
+            os.kill(held, signal.SIGCONT)
+            code, output, errors = finish(completion)
+        finally:
+            completion.kill()
+            moved.rename(run)
+        lines = [line for line in errors.splitlines() if not line.startswith("completed: ")]
+        assert (code, output, len(lines)) == (1, "", 1), errors
+        assert lines[0].startswith("error: a worker: ") and str(run) in lines[0]
+    assert not out.exists()
+
+
+def test_a_scheduler_that_is_lost_or_none_is_one_line(calibrated, tmp_path):
+    (run, options, _), out = calibrated, tmp_path / "new.tsv"
+    command = ("complete", run, *options, "--out", out, "--cluster")
+    code, output, errors = finish(start(*command, "tcp://127.0.0.1:1"))
+    assert (code, output, errors.count("\n")) == (1, "", 1) and "no Dask scheduler answers there" in errors
+    with running_scheduler(tmp_path) as (address, file, process), worker(tmp_path, "first", file) as first:
+        completion = start(*command, address)
+        try:
+            held = wait_for(lambda: part_of(first.pid), process=completion)
+            os.kill(held, signal.SIGSTOP)
+            process.kill()
+            code, output, errors = finish(completion)
+        finally:
+            completion.kill()
+            end(held)
+        assert (code, output, errors.count("\n")) == (1, "", 1), errors
+        assert errors.startswith(f"error: {address}: the cluster failed (") and "nothing has been written" in errors
+    assert not out.exists()
