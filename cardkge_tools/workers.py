@@ -180,6 +180,25 @@ def connected(client, address):
         raise CardkgeError(f"{address}: no Dask scheduler answers there; start one with `dask scheduler`") from error
 
 
+def interrupted_by_signals(caught, ended):
+    """Until `ended`, an event, is set, SIGINT and SIGTERM are listed in `caught` and raise KeyboardInterrupt. Returns
+    the handlers that they had."""
+
+    def stop(number, frame):
+        caught.append(number)
+        raise KeyboardInterrupt
+
+    def insist():
+        """An exception that a signal raises inside a finaliser or a callback is lost: raises it again."""
+        while not ended.wait(10):
+            if caught:
+                signal.pthread_kill(threading.main_thread().ident, caught[0])
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    threading.Thread(target=insist, daemon=True).start()
+    return before
+
+
 def carry_out_on_cluster(tasks, work, address, report, stopped, failed):
     """report(task, work(task)) for each task, in any order, done by the workers of a Dask scheduler, by joblib. One
     whose worker dies is given to another. stopped, failed: what the line says that ends a command after a signal, or
@@ -200,17 +219,6 @@ def carry_out_on_cluster(tasks, work, address, report, stopped, failed):
     client = connected(Client, address)
     caught, ended = [], threading.Event()
 
-    def stop(number, frame):
-        """Ends all of them, and lets no other begin."""
-        caught.append(number)
-        raise KeyboardInterrupt
-
-    def insist():
-        """An exception that a signal raises inside a finaliser or a callback is lost: raises it again."""
-        while not ended.wait(10):
-            if caught:
-                signal.pthread_kill(threading.main_thread().ident, caught[0])
-
     def watch(alone=False):
         with contextlib.suppress(Exception):  # what goes wrong here, goes wrong in the main thread too
             while not ended.wait(5):
@@ -219,9 +227,8 @@ def carry_out_on_cluster(tasks, work, address, report, stopped, failed):
                     say(f"{address}: no worker is left; waiting for one: `dask worker {address}`", err=True)
 
     logging.disable()  # errors are raised too
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = interrupted_by_signals(caught, ended)
     try:
-        threading.Thread(target=insist, daemon=True).start()
         with client, joblib.parallel_config("dask"), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of joblib, where `report` raises
             try:
