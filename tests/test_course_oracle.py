@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -28,9 +29,11 @@ def run(program, *arguments):
     return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60)
 
 
-def test_every_case_agrees(program, tmp_path):
+@pytest.mark.parametrize("version, cases", [(1, 129), (2, 153), (3, 188)])
+def test_every_case_agrees(program, tmp_path, version, cases):
     """The inputs alone are given: it cannot hand back our outputs."""
-    content = json.loads((ROOT / "data/oracle-1.json").read_text(encoding="utf-8"))
+    content = json.loads((ROOT / f"data/oracle-{version}.json").read_text(encoding="utf-8"))
+    assert len(content["cases"]) == cases
     for case in content["cases"]:
         del case["outputs"]
     (tmp_path / "inputs.json").write_text(json.dumps(content), encoding="utf-8")
@@ -51,6 +54,20 @@ def test_a_wrong_file_is_one_line(program, tmp_path):
     assert run(program).returncode == 2
 
 
-def test_the_readme_has_the_build_command():
+def test_the_lines_of_the_readme(tmp_path):
+    """As they stand there, but for the folder, and the compiler where it is another."""
+    if shutil.which(COMPILER[0]) is None:
+        pytest.skip(f"no C++ compiler: {COMPILER[0]} is not installed")
     text = (ROOT / "course/oracle/README.md").read_text(encoding="utf-8")
-    assert "g++ -O2 -std=c++17 -o /tmp/oracle course/oracle/oracle.cpp" in text
+    lines = re.search(r"```sh\n(.*?)```", text, re.S)[1]
+    assert lines.startswith("g++ -O2 -std=c++17 ") and lines.count("\n") == 4
+    lines = lines.replace("g++", shlex.join(COMPILER), 1).replace("/tmp/", f"{shlex.quote(str(tmp_path))}/")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    command = ["bash", "-ec", lines]
+    found = subprocess.run(command, cwd=ROOT, env=os.environ | {"PATH": path}, capture_output=True, text=True)
+    assert (found.returncode, found.stderr) == (0, "")
+    last = re.search(r"The last line says `([^`]*)`", text)[1]
+    newest = max((ROOT / "data").glob("oracle-*.json"), key=lambda file: int(file.stem.rpartition("-")[2]))
+    cases = len(json.loads(newest.read_text(encoding="utf-8"))["cases"])
+    assert last == f"{cases} ok, 0 differ, 0 skipped" and f"all {cases} cases" in text
+    assert found.stdout.splitlines()[-1].startswith(last)

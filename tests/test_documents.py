@@ -1,4 +1,5 @@
-"""Every command that a document names is one that the program has, with options that it takes."""
+"""Every command that a document names is one that the program has, with options that it takes; every link leads
+somewhere."""
 
 import re
 import shlex
@@ -9,7 +10,7 @@ from conftest import ROOT
 
 import cli
 
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("course/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("course/**/*.md")])
 NO_COMMAND = {"COMMAND", "TABLE", "...", ""}  # of text that speaks of commands in general
 
 
@@ -65,3 +66,20 @@ def test_documents_name_commands():
 def test_a_command_that_does_not_parse_is_found(text):
     with pytest.raises(click.ClickException):
         check(shlex.split(text))
+
+
+def anchors(path):
+    """What a link may have behind # in a page: its headings, as GitHub names them."""
+    for line in re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.M):
+        words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", line).lower()
+        yield re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_relative_links_lead_somewhere(path):
+    for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
+        if not re.match(r"[a-z]+:", link):
+            name, _, anchor = link.partition("#")
+            target = path.parent / name if name else path
+            assert target.exists(), f"{path.name}: {link}"
+            assert not anchor or anchor in anchors(target), f"{path.name}: {link}"

@@ -48,6 +48,9 @@ struct Json {
             if (name == key) return value;
         throw std::runtime_error("no \"" + key + "\" in an object of the file");
     }
+    bool has(const string& key) const {
+        return std::any_of(object.begin(), object.end(), [&](const auto& part) { return part.first == key; });
+    }
 };
 
 class Reader {
@@ -236,12 +239,16 @@ double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::
 struct Model {
     string name;
     Arrays params;
+    bool reciprocal;  // 2R relation rows: heads of r are asked for as tails of r + R
 
-    explicit Model(const Json& inputs) : name(inputs.at("model").text), params(arrays_of(inputs.at("parameters"))) {}
+    explicit Model(const Json& inputs)
+        : name(inputs.at("model").text), params(arrays_of(inputs.at("parameters"))),
+          reciprocal(inputs.has("reciprocal") && inputs.at("reciprocal").number != 0) {}
 
     const Row& entity(int id) const { return params.at("entity").at(id); }
     const Row& relation(int id) const { return params.at("relation").at(id); }
     int n_entities() const { return int(params.at("entity").size()); }
+    int n_relations() const { return int(params.at("relation").size()) / (reciprocal ? 2 : 1); }
 
     // tanh(W' [h; t; r]), a number for each hidden unit
     Row hidden_units(const Row& h, const Row& r, const Row& t) const {
@@ -273,6 +280,11 @@ struct Model {
             throw std::runtime_error("unknown model " + name);
         }
         return sum;
+    }
+
+    // phi as it is asked for with the head open
+    double score_of_head(int head, int rel, int tail) const {
+        return reciprocal ? score(tail, rel + n_relations(), head) : score(head, rel, tail);
     }
 
     // gradients += u * d score(head, rel, tail) / d parameters
@@ -339,34 +351,56 @@ double hinge(double positive, const Row& negative, double margin, double& d_posi
     return loss;
 }
 
-// X and G of each subject; returns the sum of G and adds weight times its gradient.
-double cardinality(const Model& model, const Json& sample, const Table& bounds, double weight, Arrays& gradients,
+// G of one subject, whose X is set; adds lambda times its gradient.
+double violation(const Model& model, int h, int r, const vector<int>& objects, const Row& weights, const Row& bound,
+                 double lambda, Arrays& gradients, double& x) {
+    Row p;
+    x = 0;
+    for (size_t j = 0; j < objects.size(); j++) {
+        p.push_back(sigmoid(model.score(h, r, objects[j])));
+        x += weights[j] * p[j];
+    }
+    double slope = (x > bound[1]) - (x < bound[0]);
+    for (size_t j = 0; j < objects.size(); j++)
+        model.add_gradient(h, r, objects[j], lambda * slope * weights[j] * p[j] * (1 - p[j]), gradients);
+    return std::max(0.0, bound[0] - x) + std::max(0.0, x - bound[1]);
+}
+
+// X and G of each subject; returns the sum of G and adds lambda times its gradient.
+double cardinality(const Model& model, const Json& sample, const Table& bounds, double lambda, Arrays& gradients,
                    Row& sums, Row& violations) {
     int r = int(sample.at("relation").number);
     vector<int> objects = ids_of(sample.at("objects"));
     Row weights = row_of(sample.at("weights"));
-    double lower = bounds[r][0], upper = bounds[r][1], penalty = 0;
+    double x, penalty = 0;
     for (int h : ids_of(sample.at("subjects"))) {
-        Row p;
-        double x = 0;
-        for (size_t j = 0; j < objects.size(); j++) {
-            p.push_back(sigmoid(model.score(h, r, objects[j])));
-            x += weights[j] * p[j];
-        }
-        double g = std::max(0.0, lower - x) + std::max(0.0, x - upper);
-        double slope = (x > upper) - (x < lower);
-        for (size_t j = 0; j < objects.size(); j++)
-            model.add_gradient(h, r, objects[j], weight * slope * weights[j] * p[j] * (1 - p[j]), gradients);
+        violations.push_back(violation(model, h, r, objects, weights, bounds[r], lambda, gradients, x));
         sums.push_back(x);
-        violations.push_back(g);
-        penalty += g;
+        penalty += violations.back();
     }
     return penalty;
 }
 
 struct Objective {
-    double loss = 0, l2 = 0, penalty = 0, total = 0;
+    double loss = 0, l2 = 0, n3 = 0, penalty = 0, total = 0;
     Arrays gradients;
+
+    void decay(double weight, const Row& row, Row& gradient) {
+        for (size_t i = 0; i < row.size(); i++) {
+            l2 += weight / 2 * row[i] * row[i];
+            gradient[i] += weight * row[i];
+        }
+    }
+    // |x|^3 of each number of a row, of the k complex numbers of a complex one
+    void cube(double weight, const Row& row, Row& gradient, bool complex) {
+        size_t k = complex ? row.size() / 2 : row.size();
+        for (size_t i = 0; i < k; i++) {
+            double modulus = complex ? std::hypot(row[i], row[k + i]) : std::abs(row[i]);
+            n3 += weight * modulus * modulus * modulus;
+            gradient[i] += 3 * weight * modulus * row[i];
+            if (complex) gradient[k + i] += 3 * weight * modulus * row[k + i];
+        }
+    }
 };
 
 Objective objective(const Model& model, const Json& in) {
@@ -390,17 +424,11 @@ Objective objective(const Model& model, const Json& in) {
         }
     }
     double l2 = in.at("l2").number;
-    auto decay = [&](const Row& row, Row& gradient) {
-        for (size_t i = 0; i < row.size(); i++) {
-            found.l2 += l2 / 2 * row[i] * row[i];
-            gradient[i] += l2 * row[i];
-        }
-    };
     for (size_t j = 0; j < heads.size(); j++) {
         model.add_gradient(heads[j], relations[j], tails[j], upstream[j], found.gradients);
-        decay(model.entity(heads[j]), found.gradients["entity"][heads[j]]);
-        decay(model.relation(relations[j]), found.gradients["relation"][relations[j]]);
-        decay(model.entity(tails[j]), found.gradients["entity"][tails[j]]);
+        found.decay(l2, model.entity(heads[j]), found.gradients["entity"][heads[j]]);
+        found.decay(l2, model.relation(relations[j]), found.gradients["relation"][relations[j]]);
+        found.decay(l2, model.entity(tails[j]), found.gradients["entity"][tails[j]]);
     }
     double lambda = in.at("penalty_weight").number;
     Table bounds = table_of(in.at("bounds"));
@@ -409,6 +437,61 @@ Objective objective(const Model& model, const Json& in) {
         found.penalty += cardinality(model, sample, bounds, lambda, found.gradients, sums, violations);
     }
     found.total = found.loss + found.l2 + lambda * found.penalty;
+    return found;
+}
+
+// -log softmax(s + c) at the answer; the slopes are set. A log weight of -infinity is no candidate.
+double softmax(const Row& s, const Row& log_weights, size_t answer, Row& d_scores) {
+    Row shifted;
+    for (size_t j = 0; j < s.size(); j++) shifted.push_back(s[j] + log_weights[j]);
+    double most = *std::max_element(shifted.begin(), shifted.end()), sum = 0;
+    for (double x : shifted) sum += std::exp(x - most);
+    double log_sum = most + std::log(sum);
+    d_scores.clear();
+    for (double x : shifted) d_scores.push_back(std::exp(x - log_sum));
+    d_scores[answer] -= 1;
+    return log_sum - shifted[answer];
+}
+
+Objective softmax_objective(const Model& model, const Json& in) {
+    Objective found;
+    found.gradients = zeros_like(model.params);
+    vector<int> sides = ids_of(in.at("sides")), candidates = ids_of(in.at("candidates"));
+    Row loopless = row_of(in.at("loopless")), log_weights = row_of(in.at("log_weights")), weights;
+    for (double c : log_weights) weights.push_back(std::exp(c));
+    Table bounds = table_of(in.at("bounds"));
+    double l2 = in.at("l2").number, n3 = in.at("n3").number, lambda = in.at("penalty_weight").number;
+    std::set<std::pair<int, int>> bounded;  // (h, r) of the queries for tails
+    for (size_t j = 0; j < sides.size(); j++) {
+        vector<int> triple = ids_of(in.at("triples").list[j]);
+        bool tail_open = sides[j] == 1;
+        int r = triple[1], given = triple[tail_open ? 0 : 2], answer = triple[tail_open ? 2 : 0];
+        int row = model.reciprocal && !tail_open ? r + model.n_relations() : r;
+        bool given_first = tail_open || model.reciprocal;  // where the given entity stands in what is scored
+        Row s, c = log_weights, d;
+        for (size_t i = 0; i < candidates.size(); i++) {
+            int e = candidates[i];
+            s.push_back(given_first ? model.score(given, row, e) : model.score(e, row, given));
+            if (loopless[r] != 0 && e == given && e != answer) c[i] = -INFINITY;
+        }
+        size_t place = std::find(candidates.begin(), candidates.end(), answer) - candidates.begin();
+        if (place == candidates.size()) throw std::runtime_error("an answer that is no candidate");
+        found.loss += softmax(s, c, place, d);
+        for (size_t i = 0; i < candidates.size(); i++) {
+            if (given_first) model.add_gradient(given, row, candidates[i], d[i], found.gradients);
+            else model.add_gradient(candidates[i], row, given, d[i], found.gradients);
+        }
+        bool complex = model.name == "complex";
+        for (auto& [name, id] : {std::pair<const char*, int>{"entity", given}, {"relation", row}, {"entity", answer}}) {
+            found.decay(l2, model.params.at(name)[id], found.gradients[name][id]);
+            found.cube(n3, model.params.at(name)[id], found.gradients[name][id], complex);
+        }
+        if (tail_open && (bounds[r][0] > 0 || bounds[r][1] < INFINITY)) bounded.insert({given, r});
+    }
+    double x;
+    for (const auto& [h, r] : bounded)
+        found.penalty += violation(model, h, r, candidates, weights, bounds[r], lambda, found.gradients, x);
+    found.total = found.loss + found.l2 + found.n3 + lambda * found.penalty;
     return found;
 }
 
@@ -449,6 +532,34 @@ Row capped(const Row& frequency, double total) {
     }
 }
 
+// log(exp(x) + exp(y))
+double log_add(double x, double y) {
+    double most = std::max(x, y);
+    return std::isinf(most) ? most : most + std::log1p(std::exp(-std::abs(x - y)));
+}
+
+// P(t in S | lower <= |S| <= upper) of candidates with these log odds, 0 <= lower <= n. In logarithms: below[i][j] is e_j
+// of the first i candidates, above[i][j] the sum of e_l of those from i on, over the l that bring j to within the bounds.
+Row conditioned(const Row& x, int lower, int upper) {
+    int n = int(x.size());
+    upper = std::min(upper, n);
+    Table below(n + 1, Row(n + 2, -INFINITY)), above = below;
+    below[0][0] = 0;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j <= n; j++)
+            below[i + 1][j] = log_add(below[i][j], j > 0 ? below[i][j - 1] + x[i] : -INFINITY);
+    for (int j = lower; j <= upper; j++) above[n][j] = 0;
+    for (int i = n - 1; i >= 0; i--)
+        for (int j = 0; j <= n; j++) above[i][j] = log_add(above[i + 1][j], above[i + 1][j + 1] + x[i]);
+    Row found;
+    for (int t = 0; t < n; t++) {
+        double sum = -INFINITY;
+        for (int j = 0; j <= n; j++) sum = log_add(sum, below[t][j] + above[t + 1][j + 1]);
+        found.push_back(std::exp(x[t] + sum - above[0][0]));
+    }
+    return found;
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // The kinds of cases
 // ---------------------------------------------------------------------------------------------------------------------
@@ -469,7 +580,7 @@ Outputs scores(const Json& in) {
         probability.push_back(sigmoid(score[j]));
         for (int e = 0; e < model.n_entities(); e++) {
             by_tail[j].push_back(model.score(h[j], r[j], e));
-            by_head[j].push_back(model.score(e, r[j], t[j]));
+            by_head[j].push_back(model.score_of_head(e, r[j], t[j]));
         }
     }
     return {{"score", score}, {"score_tails", by_tail}, {"score_heads", by_head}, {"probability", probability}};
@@ -522,6 +633,25 @@ Outputs objective_case(const Json& in) {
     Objective found = objective(Model(in), in);
     Outputs out = {
         {"objective", found.total}, {"loss", found.loss}, {"l2", found.l2}, {"penalty", found.penalty}};
+    add_gradients(out, found.gradients);
+    return out;
+}
+
+Outputs softmax_loss(const Json& in) {
+    Table s = table_of(in.at("scores")), d(s.size());
+    vector<int> answers = ids_of(in.at("answers"));
+    double loss = 0;
+    for (size_t j = 0; j < s.size(); j++) loss += softmax(s[j], row_of(in.at("log_weights")), answers[j], d[j]);
+    return {{"loss", loss}, {"d_scores", d}};
+}
+
+Outputs softmax_objective_case(const Json& in) {
+    Objective found = softmax_objective(Model(in), in);
+    Outputs out = {{"objective", found.total},
+                   {"loss", found.loss},
+                   {"l2", found.l2},
+                   {"n3", found.n3},
+                   {"penalty", found.penalty}};
     add_gradients(out, found.gradients);
     return out;
 }
@@ -626,15 +756,18 @@ Outputs ranks(const Json& in) {
     std::map<string, Table> found;
     for (const Json& line : in.at("test").list) {
         vector<int> triple = ids_of(line);
-        double own = model.score(triple[0], triple[1], triple[2]);
         for (const string name : {"raw", "filtered"}) {
             double b[2] = {0, 0}, e[2] = {0, 0};  // better and equal competitors of the head and of the tail
             for (int side : {0, 1}) {
+                auto score_of = [&](const vector<int>& x) {
+                    return side == 0 ? model.score_of_head(x[0], x[1], x[2]) : model.score(x[0], x[1], x[2]);
+                };
+                double own = score_of(triple);
                 for (int other = 0; other < model.n_entities(); other++) {
                     vector<int> rival = triple;
                     rival[side == 0 ? 0 : 2] = other;
                     if (rival == triple || (name == "filtered" && known.count(rival))) continue;
-                    double score = model.score(rival[0], rival[1], rival[2]);
+                    double score = score_of(rival);
                     b[side] += score > own;
                     e[side] += score == own;
                 }
@@ -669,13 +802,73 @@ Outputs metrics(const Json& in) {
     return out;
 }
 
+Outputs calibration(const Json& in) {
+    Table scores = table_of(in.at("scores")), logits(scores.size()), pi = logits, log_odds = logits, probability = logits;
+    Row known = row_of(in.at("known")), log_sums;
+    double share = in.at("share").number;
+    for (size_t j = 0; j < scores.size(); j++) {
+        Row of = row_of(in.at("coefficients").list[j].list[size_t(std::min(known[j], 2.0))]);  // a, b, c
+        double log_sum = -INFINITY;
+        for (double s : scores[j]) log_sum = log_add(log_sum, s);
+        log_sums.push_back(log_sum);
+        for (double s : scores[j]) {
+            double z = (of[0] + of[1]) * (s - log_sum) + of[0] * log_sum + of[2];
+            logits[j].push_back(z);
+            pi[j].push_back(sigmoid(z));
+            log_odds[j].push_back(z + std::log1p(-share));
+            probability[j].push_back(sigmoid(log_odds[j].back()));
+        }
+    }
+    return {{"log_sum", log_sums}, {"logits", logits}, {"pi", pi}, {"log_odds", log_odds}, {"probability", probability}};
+}
+
+Outputs calibration_loss(const Json& in) {
+    Row parameters = row_of(in.at("parameters")), found = row_of(in.at("found")), weights = row_of(in.at("weights"));
+    Row centre = row_of(in.at("centre")), precision = row_of(in.at("precision")), gradient(3, 0.0);
+    Table features = table_of(in.at("features")), information(3, Row(3, 0.0));
+    double share = in.at("share").number, scale = std::exp(parameters[0]), loss = 0;
+    for (size_t j = 0; j < features.size(); j++) {
+        Row g = features[j];
+        g[0] *= scale;  // exp(u), whose derivative it is
+        double z = g[0] + parameters[1] * g[1] + parameters[2] * g[2];
+        double p = sigmoid(z), left = sigmoid(-z), q = share * p, w = weights[j];
+        if (found[j] != 0) loss -= w * (std::log(share) - softplus(-z));
+        else loss -= w * std::log1p(-q);
+        double d_z = found[j] != 0 ? -w * left : w * q * left / (1 - q);
+        for (int i = 0; i < 3; i++) {
+            gradient[i] += d_z * g[i];
+            for (int k = 0; k < 3; k++) information[i][k] += w * q * left * left / (1 - q) * g[i] * g[k];
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        double away = parameters[i] - centre[i];
+        loss += precision[i] * away * away / 2;
+        gradient[i] += precision[i] * away;
+        information[i][i] += precision[i];
+    }
+    return {{"loss", loss}, {"d_parameters", gradient}, {"information", information}};
+}
+
+Outputs conditional(const Json& in) {
+    Row log_odds = row_of(in.at("log_odds")), bounds = row_of(in.at("bounds"));
+    double known = in.at("known").number, n = double(log_odds.size());
+    double lower = std::max(std::ceil(bounds[0] - known), 0.0), upper = std::floor(bounds[1] - known), expected = known;
+    bool contradicted = upper < 0 || lower > n;
+    Row probability(log_odds.size(), 0.0);
+    if (!contradicted) probability = conditioned(log_odds, int(lower), int(std::min(upper, n)));
+    for (double p : probability) expected += p;
+    return {{"contradicted", double(contradicted)}, {"probability", probability}, {"expected", expected}};
+}
+
 int main(int count, char** arguments) {
     const std::map<string, std::function<Outputs(const Json&)>> kinds = {
         {"scores", scores},           {"score_gradients", score_gradients}, {"probability", probability},
         {"logistic_loss", logistic_loss}, {"hinge_loss", hinge_loss},       {"cardinality", cardinality_case},
         {"objective", objective_case}, {"step", step},                      {"update", update_case},
         {"projection", projection},   {"sampling", sampling},               {"mined_bounds", mined_bounds},
-        {"ranks", ranks},             {"metrics", metrics}};
+        {"ranks", ranks},             {"metrics", metrics},                 {"softmax_loss", softmax_loss},
+        {"softmax_objective", softmax_objective_case}, {"calibration", calibration},
+        {"calibration_loss", calibration_loss}, {"conditional", conditional}};
     if (count != 3) {
         std::cerr << "usage: oracle INPUT.json OUTPUT.json\n";
         return 2;
@@ -686,7 +879,9 @@ int main(int count, char** arguments) {
         string text((std::istreambuf_iterator<char>(input)), std::istreambuf_iterator<char>());
         Json content = Reader(text).value();
 
-        string out = "{\"format\": \"cardkge-oracle\", \"version\": 1, \"cases\": [";
+        string out = "{\"format\": \"cardkge-oracle\", \"version\": ";
+        write(content.at("version"), out);
+        out += ", \"cases\": [";
         const char* between = "\n";
         int computed = 0, skipped = 0;
         for (const Json& item : content.at("cases").list) {

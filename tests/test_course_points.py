@@ -1,0 +1,117 @@
+"""course/points.py: reports of pytest to a table of points."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+COURSE = ROOT / "course"
+RULE = "# --- the tests\n"
+
+
+def points(*arguments):
+    command = [sys.executable, COURSE / "points.py", *arguments]
+    return subprocess.run([str(part) for part in command], cwd=ROOT, capture_output=True, text=True, timeout=500)
+
+
+def rows(found):
+    """{student: cells} of a table between tabs."""
+    head, *lines = [line.split("\t") for line in found.stdout.splitlines()]
+    assert head == ["student", *"12345678", "of 80"]
+    return {line[0]: line[1:] for line in lines}
+
+
+def report(folder, name, *passed, tag="failure", text=None):
+    """A report as pytest writes it."""
+    cases = "".join(
+        f'<testcase classname="handed.in.{name}" name="test_{i}">{"" if good else f"<{tag}/>"}</testcase>'
+        for i, good in enumerate(passed)
+    )
+    folder.mkdir(exist_ok=True)
+    text = f'<?xml version="1.0"?><testsuites><testsuite>{cases}</testsuite></testsuites>' if text is None else text
+    (folder / f"{name}.xml").write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_reports_by_hand(tmp_path):
+    anna = report(tmp_path / "anna", "exercise_1", True, True, False, True)
+    report(anna, "exercise_3", True, tag="error")
+    report(anna, "exercise_8", False, False, tag="error")
+    otto = report(tmp_path / "otto", "exercise_2", True, True, False, tag="skipped")
+    found = points("--tsv", anna, otto)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert rows(found) == {
+        "anna": ["7.5", "-", "10.0", "-", "-", "-", "-", "0.0", "17.5"],
+        "otto": ["-", "6.7", *"------", "6.7"],
+    }
+    table = points(anna, otto).stdout.splitlines()
+    assert [line.split() for line in table] == [line.split() for line in found.stdout.splitlines()]
+    assert len({len(line) for line in table}) == 1  # columns below each other
+
+
+def test_what_students_hand_in(tmp_path):
+    """Solved, half solved, broken in several ways, and with tests that were made easier."""
+    anna, otto = tmp_path / "anna", tmp_path / "otto"
+    for folder in (anna, otto):
+        folder.mkdir()
+    solved = (COURSE / "solutions" / "exercise_1.py").read_text(encoding="utf-8")
+    shutil.copy(COURSE / "solutions" / "exercise_8.py", anna)
+    (anna / "exercise_1.py").write_text(solved, encoding="utf-8")
+    shutil.copy(COURSE / "exercise_2.py", anna)
+
+    mistake = solved.replace("np.add.at(d_entity, heads, u * r * t)", "d_entity[heads] += u * r * t")
+    assert mistake != solved
+    made_easy = mistake[: mistake.index(RULE)] + RULE + "\n\ndef test_nothing():\n    pass\n"
+    (otto / "exercise_1.py").write_text(made_easy, encoding="utf-8")
+    for number, line in ((3, "def f(:\n"), (4, "import sys\n\nsys.exit(0)\n"), (5, "while True:\n    pass\n")):
+        text = (COURSE / f"exercise_{number}.py").read_text(encoding="utf-8")
+        (otto / f"exercise_{number}.py").write_text(text.replace(RULE, line + RULE), encoding="utf-8")
+    text = (COURSE / "exercise_6.py").read_text(encoding="utf-8")
+    (otto / "exercise_6.py").write_text(text.replace(RULE, ""), encoding="utf-8")
+
+    found = points("--run", "--seconds", 45, "--tsv", anna, otto)
+    fault = f"error: {otto / 'exercise_6.py'}: 0 lines '# --- the tests', expected one; put it back"
+    assert (found.returncode, found.stderr.strip()) == (1, fault)
+    assert rows(found) == {
+        "anna": ["10.0", "0.0", *"-----", "10.0", "20.0"],
+        "otto": ["6.0", "-", "0.0", "0.0", "0.0", "-", "-", "-", "6.0"],  # two of five tests see the mistake
+    }
+    again = points("--tsv", anna, otto)  # from the reports that are there now
+    assert (again.returncode, again.stderr, again.stdout) == (0, "", found.stdout)
+
+
+@pytest.mark.parametrize("text, words", [
+    ("", "exercise_1.xml: not XML (no element found"),
+    ("<html/>", "<html> is no report of pytest"),
+    ('<testsuite><testcase classname="tests.test_other" name="x"/></testsuite>', "no test of an exercise in it"),
+])  # fmt: skip
+def test_a_wrong_report_is_one_line(tmp_path, text, words):
+    found = points(
+        "--tsv", report(tmp_path / "anna", "exercise_1", text=text), report(tmp_path / "o", "exercise_2", True)
+    )
+    assert found.returncode == 1 and found.stderr.startswith("error: ") and found.stderr.count("\n") == 1
+    assert words in found.stderr and list(rows(found)) == ["o"]  # the others are counted
+
+
+def test_a_wrong_folder_is_one_line(tmp_path):
+    (tmp_path / "empty").mkdir()
+    twice = report(tmp_path / "twice", "exercise_1", True)
+    shutil.copy(twice / "exercise_1.xml", twice / "report.xml")
+    latin = report(tmp_path / "latin", "exercise_1", True)
+    (latin / "exercise_1.xml").write_bytes(b"<?xml version='1.0' encoding='latin-1'?><a b='\xe9'/>")
+    handed_in = tmp_path / "not-run"
+    handed_in.mkdir()
+    shutil.copy(COURSE / "exercise_1.py", handed_in)
+    for folder, words in (
+        (tmp_path / "absent", "no such folder"),
+        (tmp_path / "empty", "no exercise in it; expected exercise_1.py to exercise_8.py"),
+        (twice, "exercise_1 is in exercise_1.xml too; keep one of them"),
+        (latin, "not UTF-8"),
+        (handed_in, "no report (*.xml) in it; give --run"),
+    ):
+        found = points(folder)
+        assert (found.returncode, found.stdout) == (1, "") and found.stderr.count("\n") == 1
+        assert found.stderr.startswith("error: ") and words in found.stderr
