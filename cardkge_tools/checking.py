@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 
 from cardkge import MODELS, CardkgeError, cardinality_penalty, logistic_loss
+from cardkge_tools.own import fault_of, use_model
 
 STEP = 1e-4  # of a difference, whose error is of the order STEP^4
 RTOL, ATOL = 1e-6, 1e-9  # what a gradient may be off: ATOL max(1, |f|) + RTOL |slope|
@@ -44,7 +45,7 @@ def trial_model(name, seed=0):
 
 
 def check_scoring(name):
-    """What differs between phi, score_tails and score_heads, and between dtypes: a sentence, or None."""
+    """What differs between phi, score_tails and score_heads: a sentence, or None."""
     model, h, r, t = trial_model(name)
     scores, by_tail, by_head = model.score(h, r, t), model.score_tails(h, r), model.score_heads(r, t)
     allowed = SCORES_RTOL * max(1.0, float(np.abs(scores).max()))
@@ -57,10 +58,6 @@ def check_scoring(name):
             if not abs(found - expected) <= allowed:
                 ids = tuple(int(x) for x in triple)
                 return f"{way} gives {found:.9g} for the triple {ids}, phi gives {expected:.9g}"
-    single = MODELS[name](6, 3, dim=4, seed=0, dtype="float32")
-    for way, found in (("phi", single.score(h, r, t)), ("match", single.score_tails(h, r))):
-        if found.dtype != np.float32:
-            return f"{way} of a float32 model gives {found.dtype}: keep the dtype of the rows"
     return None
 
 
@@ -103,5 +100,16 @@ def check_model(name):
     for what, check in parts.items():
         try:
             yield what, check()
-        except (ArithmeticError, IndexError, TypeError, ValueError, CardkgeError) as error:
-            yield what, f"{type(error).__name__}: {' '.join(str(error).split())}"
+        except Exception as error:
+            yield what, fault_of(error) or f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def trusted_model(name):
+    """As `own.use_model`, for training: CardkgeError too where one of the checks fails."""
+    found, path = use_model(name), name.rpartition(":")[0]
+    for what, fault in check_model(found):
+        if fault:
+            method, _, text = what.partition(": ")
+            where = f"{path}: {found[1:]}{f'.{method}, {text}' if text else ''}: "
+            raise CardkgeError(fault if fault.startswith(path) else where + fault)
+    return found

@@ -15,14 +15,14 @@ data_options = options(
 
 
 class ModelName(click.Choice):
-    """One of the three models, or PATH.py:CLASS: that file is executed, and the class checked."""
+    """One of the three models, or PATH.py:CLASS: that file is executed, and the class checked, its gradients too."""
 
     def convert(self, value, param, ctx):
         if ":" not in value and not value.endswith(".py"):
             return super().convert(value, param, ctx)
-        from cardkge_tools.own import use_model
+        from cardkge_tools.checking import trusted_model
 
-        return use_model(value)
+        return trusted_model(value)
 
 
 def use_models(ctx, param, values):

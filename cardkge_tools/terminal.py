@@ -48,11 +48,14 @@ class Program(click.Group):
             gone = isinstance(error, FileNotFoundError)  # of os.getcwd(), which names no file
             where = error.filename or ("the working directory" if gone else "cannot write the output")
             self.fail(ctx, f"{where}: {error.strerror or error}")
-        except Exception as error:
-            library = sys.modules.get("cardkge")
-            if library is None or not isinstance(error, library.CardkgeError):
+        except (Exception, SystemExit) as error:
+            library, own = (sys.modules.get(name) for name in ("cardkge", "cardkge_tools.own"))
+            if library is not None and isinstance(error, library.CardkgeError):
+                self.fail(ctx, error)
+            fault = own and own.fault_of(error)  # of a user's own class, in the middle of a run
+            if not fault:
                 raise
-            self.fail(ctx, error)
+            self.fail(ctx, fault)
 
     @staticmethod
     def fail(ctx, error):

@@ -46,6 +46,10 @@ class Toy(cardkge.Model):
 '''
 
 
+PHI, DEF = "return (h * r * t).sum(-1)", "    def phi"  # parts of it that tests change
+INIT = "    def __init__(self, n, m{}):\n        {}\n\n    def phi"
+
+
 @pytest.fixture(autouse=True)
 def forget_classes():
     """What a test has loaded is no model of the next."""
@@ -283,14 +287,49 @@ def test_a_class_of_other_shapes_does_not_open_a_run(tmp_path):
     ("return query @ rows.T", "return rows @ query.T", "match of queries (3, 4) with 5 rows has shape (5, 3)"),
     ("return h * r", "return (h * r).sum(0)", "query_tails of rows (3, 4), (3, 4), (3, 4) has shape (4,)"),
     ("return u * r * t, u * h * t, u * h * r", "return u * r * t, u * h * t", "expected three arrays"),
-    ("return u * r * t,", "return (u * r * t).sum(-1),", "d_h has shape (3,), expected (3, 4)"),
+    ("return u * r * t,", "return (u * r * t).sum(-1),", "d_h has shape (3,), expected float64 of shape (3, 4)"),
     ("u = upstream[..., None]", "u = upstream[:, None, None]", "d_phi"),
     ("return r * t", "return r * oops", "NameError in line 20: name 'oops' is not defined"),
     ("return r * t", "return r *", "SyntaxError in line 20"),
     ("import numpy as np", "import nowhere_to_be_found", "ModuleNotFoundError in line 2"),
     ("class Toy(cardkge.Model):", "class Toy:", "is no subclass of cardkge.Model"),
     ("class Toy(", "class Other(", "it has no class Toy"),
-    ("    def phi", "    shapes = {'entity': (5, 4)}\n\n    def phi", "shapes['relation']"),
+    (DEF, "    shapes = {'entity': (5, 4)}\n\n" + DEF, "shapes['relation'] is (), expected (2, row length)"),
+    (DEF, "    shapes = {'entity': (5, 4), 'relation': (2, 4)}\n\n" + DEF, "expected (6, row length)"),
+    (DEF, "    shapes = 3\n\n" + DEF, "Toy(5, 2, dim=4, seed=0, dtype='float64'), as every model is made: A"),
+    (DEF, "    def encode(self, h, r, t):\n        return h\n\n" + DEF, "Toy.encode gives ndarray, expected three"),
+    ("    def match", "    def match(self, query):\n        pass\n\n    def other",
+     "Toy.match: TypeError: Toy.match() takes 2"),
+    ("def query_heads(self, r, t)", "def query_heads(r, t)", "Toy.query_heads: TypeError: Toy.query_heads() takes 2"),
+    # the constructor
+    (DEF, INIT.format(", gamma", "pass"), "as every model is made: TypeError: Toy.__init__() got an unexpected"),
+    (DEF, INIT.format(", **more", "pass"), "it has no params, n_entities, n_relations, dim, dtype; call super()"),
+    (DEF, INIT.format(", **more", "super().__init__(n, m, **more); self.params = {}"), "params have the shapes {}"),
+    (DEF, INIT.format(", **more", "super().__init__(n, m, **more); self.params['entity'] = [[0.0] * 4] * n"),
+     "params['entity'] is a list, expected an array of float64"),
+    (DEF, INIT.format(", **more", "super().__init__(n, m, **more | {'dtype': 'float32'})"),
+     "params['entity'] has dtype float32, expected an array of float64"),
+    # what the methods give
+    (PHI, PHI.removeprefix("return "), "phi of rows (3, 4), (3, 4), (3, 4) is None, expected float64 of"),
+    (PHI, PHI + ".tolist()", "is a list, expected float64 of shape (3,)"),
+    (PHI, PHI + ".astype(int)", "has dtype int64, expected float64"),
+    (PHI, PHI + " + 0j", "has dtype complex128, expected float64"),
+    (PHI, PHI + ".astype('float32')", "has dtype float32, expected float64"),
+    ("return query @ rows.T", "return (query @ rows.T).astype('float64')",
+     "has dtype float64, expected float32 of shape (3, 6)"),
+    ("return u * r * t, u * h * t, u * h * r", "return u * r * t, u * h * t, (u * h * r).astype('float32')",
+     "d_t has dtype float32, expected float64 of shape (3, 4)"),
+    (PHI, PHI.replace("(", "np.log((", 1) + ")", "Toy.phi of rows (3, 4), (3, 4), (3, 4) is nan at ["),
+    ("return h * r", "return h * r / 0", "Toy.match of queries (3, 4) with 5 rows is "),
+    ("return u * r * t,", "return u * r * t * np.nan,",
+     "Toy.d_phi of rows (3, 4), (3, 4), (3, 4): d_h is nan at [0, 0]"),
+    # what is raised
+    ("import numpy as np", "raise RuntimeError('not now')", "toy.py: RuntimeError in line 2: not now"),
+    ("import numpy as np", "assert False", "toy.py: AssertionError in line 2"),
+    ("import numpy as np", "import sys\nsys.exit(0)", "toy.py: SystemExit in line 3: the program must not end here"),
+    ("return r * t", "exit(0)", "Toy.query_heads: SystemExit in line 20: the program must not end here"),
+    ("import numpy as np", "\0", "toy.py: SyntaxError"),
+    ("return r * t", "return self.query_heads(r, t)", "RecursionError in line 20"),
 ])  # fmt: skip
 def test_what_is_wrong_with_a_class_is_one_line(tmp_path, old, new, words):
     spec = written(tmp_path, old, new)
@@ -331,8 +370,9 @@ def test_check_passes_the_course(solution):
     ("u * h * t,", "u * h * h,", ["d_phi", "d_pairs"], "d relation["),
     ("return r * t\n", "return r * t + 1e-6\n", ["the"], "match(query_heads(r, t), h)"),
     ("return h * r\n", "return h + r\n", ["the", "d_pairs"], "match(query_tails(h, r), t)"),
-    ("return query @ rows.T", "return (query @ rows.T).astype('float64')", ["the"], "keep the dtype"),
-    ("return (h * r * t).sum(-1)", "return (h * r * t).sum(-1) * np.nan", ["the", "d_phi"], "nan"),
+    ("return (h * r * t).sum(-1)", "return (h * r * t).sum(-1) * (np.nan if len(h) > 9 else 1)", ["d_phi"], "nan"),
+    ("return h * r\n", "return h * (r if len(h) < 9 else oops)\n", ["the"],
+     "toy.py: Toy.query_tails: NameError in line 17: name 'oops' is not defined"),
     ("    def match", "    def d_pairs(self, h, r, t, u, gradients):\n        return h, r, t\n\n    def match",
      ["d_pairs"], "d entity["),
 ])  # fmt: skip
@@ -342,6 +382,29 @@ def test_check_catches_planted_errors(tmp_path, old, new, failed, words):
     assert [line.split()[1].rstrip(":") for line in lines if line.startswith("wrong")] == failed, found.output
     assert words in found.stdout
     assert f"{len(failed)} of 3 checks failed" in line_of(found)
+    if len(failed) == 2 and "oops" not in new:
+        refused = line_of(run_cli("train", "--model", f"{tmp_path / 'toy.py'}:Toy", "--out", tmp_path / "run"))
+        assert f"{tmp_path / 'toy.py'}: Toy" in refused and not (tmp_path / "run").exists()
+        assert words in refused
+
+
+@pytest.mark.parametrize("raised, words", [
+    ("oops", "NameError in line 10: name 'oops' is not defined"),
+    ("exit(3)", "SystemExit in line 10: the program must not end here"),
+    ("1 / 0", "ZeroDivisionError in line 10: division by zero"),
+])  # fmt: skip
+def test_what_goes_wrong_in_the_middle_of_a_run_is_one_line(tmp_path, raised, words):
+    """Where a class fails with many rows only, which no check has seen: in training, and in the threads that rank."""
+    data = write_ring(tmp_path / "ring")
+    many = written(tmp_path, "return (h * r * t).sum(-1)", f"return (h * r * t).sum(-1) if len(h) < 15 else {raised}")
+    found = run_cli("train", "--data", data, "--dim", 3, "--epochs", 1, "--model", many, "--out", tmp_path / "run")
+    assert line_of(found).endswith(f"toy.py: Toy.phi: {words}"), found.output
+    good = written(tmp_path)
+    common = ["--data", data, "--dim", 3, "--epochs", 1, "--out", tmp_path / "run", "--force"]
+    assert run_cli("train", *common, "--model", good).exit_code == 0
+    many = written(tmp_path, "return query @ rows.T", f"return query @ rows.T if len(rows) < 15 else {raised}")
+    line = line_of(run_cli("violations", tmp_path / "run", "--bounds", "mined", "--model", many))
+    assert "toy.py: Toy.match: " in line and words.partition(" in line")[0] in line
 
 
 def test_the_checker_allows_little():
