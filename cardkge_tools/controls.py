@@ -69,6 +69,11 @@ def gradient_share(run, dataset):
     return penalty / (loss + penalty)
 
 
+def share_cell(plan, trial):
+    """`gradient_share` of a finished run, in percent, for a table."""
+    return f"{100 * gradient_share(*open_run(plan.run_options['out'] / trial_name(trial), trial['data'])):.1f}"
+
+
 def control_rows(plan, data, model):
     """The rows of one data set and one model."""
     given = control_bounds(plan, data)
@@ -94,9 +99,7 @@ def control_rows(plan, data, model):
             continue
         share = ""
         if name not in (NO_BOUNDS, *decayed):
-            share = (
-                f"{100 * gradient_share(*open_run(plan.run_options['out'] / trial_name(trials[name, 0]), data)):.1f}"
-            )
+            share = share_cell(plan, trials[name, 0])
         rows.append(
             [*start, name, *cells(of[name], of[NO_BOUNDS] if name != NO_BOUNDS else None), share, str(len(plan.seeds))]
         )

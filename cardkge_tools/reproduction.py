@@ -5,7 +5,7 @@ import itertools
 from cardkge import SAMPLINGS, CardkgeError, cardinality_sums
 from cardkge_tools import SPLITS
 from cardkge_tools.constraints import find_bounds
-from cardkge_tools.controls import control_table
+from cardkge_tools.controls import control_table, share_cell
 from cardkge_tools.download import PROJECT_DATA, dataset_table
 from cardkge_tools.engine.ranking import completions
 from cardkge_tools.files import read_json
@@ -113,18 +113,21 @@ class Reproduction:
                 rows.append([name, relation, ours.get(relation, "no such relation"), paper.get(relation, "-")])
         return ["data", "relation", "here", "paper"], rows
 
-    def metric_rows(self, start, found, paper, minus=None, paper_minus=None):
-        """A row of our metrics, then the paper's; of the differences, if `minus` has the outcomes to subtract."""
+    def metric_rows(self, start, found, paper, minus=None, paper_minus=None, share=""):
+        """A row of our metrics, then the paper's; of the differences, if `minus` has the outcomes to subtract. share: what
+        stands beside our row for the regulariser's part of the gradient."""
 
         def test(outcomes, name):
             return outcomes and [outcome["test"]["filtered"]["both"][name] for outcome in outcomes]
 
         signed = minus is not None
         ours = [percent(estimate(test(found, name), test(minus, name)), signed) for name in METRICS]
-        rows = [[*start, "here", *ours, str(len(found))]]
+        rows = [[*start, "here", *ours, share, str(len(found))]]
         if paper and (paper_minus or not signed):
             theirs = [paper[name] - paper_minus[name] if signed else paper[name] for name in METRICS]
-            rows.append([*("" for _ in start), "paper", *(f"{x:+.2f}" if signed else f"{x:.2f}" for x in theirs), ""])
+            rows.append(
+                [*("" for _ in start), "paper", *(f"{x:+.2f}" if signed else f"{x:.2f}" for x in theirs), "", ""]
+            )
         return rows
 
     def comparison(self, first, *others):
@@ -135,13 +138,14 @@ class Reproduction:
             paper = paper | (self.paper["sampling"].get(data, {}) if model == "complex" else {})
             start = [data, MODEL_TITLES[model]]
             for variant in found:
-                rows += self.metric_rows([*start, variant], found[variant], paper.get(variant))
+                share = share_cell(self, self.trial(data, model, variant, self.seeds[0])) if variant != first else ""
+                rows += self.metric_rows([*start, variant], found[variant], paper.get(variant), share=share)
                 start = ["", ""]
             for variant in others:
                 against = found[first], paper.get(first)
                 title = f"{variant} - {first}"
                 rows += self.metric_rows(["", "", title], found[variant], paper.get(variant), *against)
-        headers = [*(f"{name.upper() if name == 'mrr' else name} %" for name in METRICS), "seeds"]
+        headers = [*(f"{name.upper() if name == 'mrr' else name} %" for name in METRICS), "gradient %", "seeds"]
         return ["data", "model", "", "", *headers], rows
 
     def link_prediction(self):

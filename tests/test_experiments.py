@@ -287,7 +287,8 @@ def test_distinct_trials_have_distinct_names_that_are_safe(tmp_path, monkeypatch
     chosen += [{"batches": 3}, {"batch-size": 3}, {"dim": 3}, {"hidden": 3}, {"dim": 3, "hidden": 3}, {"dim": 33}]
     everything = {
         "model": "ermlp", "data": "./" + "z" * 200, "columns": "rht", "dim": 1234, "hidden": 1234, "epochs": 12345,
-        "batch-size": 12345, "negatives": 12, "filter-negatives": True, "extra-negatives": True, "loss": "logistic", "margin": 1 / 7,
+        "batch-size": 12345, "negatives": 12, "filter-negatives": True, "extra-negatives": True,
+        "loss": "logistic", "margin": 1 / 7,
         "optimizer": "sgd", "learning-rate": 1 / 7, "decay": 1 / 7, "accumulator": 1 / 7, "l2": 1 / 7,
         "project": "none", "bounds": "./" + "z" * 200, "lambda": 1 / 7, "sampling": "bernoulli",
         "inclusion": "uniform", "subjects": 1234, "objects": 1234, "subject-pool": "entities", "dtype": "float64",

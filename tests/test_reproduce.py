@@ -164,13 +164,26 @@ def check_metrics(cells, folders, tmp_path, minus=None):
 
 def test_link_prediction(out, tmp_path):
     headers, rows = reproduce("link-prediction", *QUICK, "--jobs", 2, "--out", out)
-    assert headers == ["data", "model", "", "", "hits@1 %", "hits@3 %", "hits@5 %", "hits@10 %", "MRR %", "seeds"]
+    assert headers == [
+        "data",
+        "model",
+        "",
+        "",
+        "hits@1 %",
+        "hits@3 %",
+        "hits@5 %",
+        "hits@10 %",
+        "MRR %",
+        "gradient %",
+        "seeds",
+    ]
     assert [row[:4] for row in rows] == [
         ["families", "ComplEx", "plain", "here"], ["", "", "bounded", "here"], ["", "", "bounded - plain", "here"],
     ]  # fmt: skip
     assert [row[-1] for row in rows] == ["2"] * 3
     plain, bounded = pair(out)
     assert len(list(out.iterdir())) == 4
+    assert [bool(row[9]) for row in rows] == [False, True, False] and 0 < float(rows[1][9]) < 100
     check_metrics(rows[0][4:9], plain, tmp_path)
     check_metrics(rows[1][4:9], bounded, tmp_path)
     check_metrics(rows[2][4:9], bounded, tmp_path, minus=plain)
@@ -302,9 +315,9 @@ def test_the_papers_figures_and_their_differences_stand_beside_ours(ring, tmp_pa
     _, rows = reproduce("link-prediction", *options, "--models", "distmult")
     assert [row[2] for row in rows] == ["plain", "", "bounded", "", "bounded - plain", ""]
     assert [row[3] for row in rows] == ["here", "paper"] * 3
-    assert rows[1][4:] == ["38.93", "43.49", "45.93", "49.63", "42.46", ""]
-    assert rows[3][4:] == ["39.10", "44.13", "46.30", "49.81", "42.84", ""]
-    assert rows[5][4:] == ["+0.17", "+0.64", "+0.37", "+0.18", "+0.38", ""]
+    assert rows[1][4:] == ["38.93", "43.49", "45.93", "49.63", "42.46", "", ""]
+    assert rows[3][4:] == ["39.10", "44.13", "46.30", "49.81", "42.84", "", ""]
+    assert rows[5][4:] == ["+0.17", "+0.64", "+0.37", "+0.18", "+0.38", "", ""]
     assert not any("±" in cell for row in rows for cell in row)  # one seed: no interval
     _, rows = reproduce("sampling", *options)
     paper = {row[2]: theirs[4:9] for row, theirs in itertools.pairwise(rows) if theirs[3] == "paper"}
