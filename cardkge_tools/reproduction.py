@@ -114,8 +114,8 @@ class Reproduction:
         return ["data", "relation", "here", "paper"], rows
 
     def metric_rows(self, start, found, paper, minus=None, paper_minus=None, share=""):
-        """A row of our metrics, then the paper's; of the differences, if `minus` has the outcomes to subtract. share: what
-        stands beside our row for the regulariser's part of the gradient."""
+        """A row of our metrics, then the paper's; of the differences, if `minus` has the outcomes to subtract; share:
+        the cell of our row that says the regulariser's part of the gradient."""
 
         def test(outcomes, name):
             return outcomes and [outcome["test"]["filtered"]["both"][name] for outcome in outcomes]
