@@ -992,6 +992,35 @@ def metrics_by_side(ranks):
     return {"both": metrics(ranks), "head": metrics(ranks[:, 0]), "tail": metrics(ranks[:, 1])}
 
 
+def auc(scores, labels):
+    """The chance that a true one's score is above a false one's, ties counting half: the area below the ROC curve.
+
+    scores (n,), labels (n,) bool. None where all labels are alike.
+    """
+    _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    true, n = np.asarray(labels, bool), np.count_nonzero(labels)
+    if not 0 < n < len(true):
+        return None
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]  # from 1, of ties the mean (Mann and Whitney 1947)
+    return float((ranks[true].sum() - n * (n + 1) / 2) / (n * (len(true) - n)))
+
+
+def label_metrics(p, labels):
+    """How good probabilities p (n,) are of labels (n,) bool, n > 0: {"accuracy", "f1", "auc", "brier"}.
+
+    A triple is taken for true where p > 0.5; f1 is of the true ones, 0 where none is true nor taken for true.
+    """
+    p, labels = np.asarray(p, np.float64), np.asarray(labels, bool)
+    said = p > 0.5
+    right = np.count_nonzero(said & labels)
+    return {
+        "accuracy": float((said == labels).mean()),
+        "f1": 2 * right / max(np.count_nonzero(said) + np.count_nonzero(labels), 1),
+        "auc": auc(p, labels),
+        "brier": float(((p - labels) ** 2).mean()),
+    }
+
+
 def metrics_by_relation(ranks, triples):
     """relation id -> `metrics` of the ranks (n, 2) of its triples, for each relation of triples (n, 3)."""
     relations = np.asarray(triples)[:, 1]
@@ -1244,22 +1273,23 @@ def calibration_loss(parameters, features, found, weights, share, centre, precis
     """The negative log-likelihood of step 2 with a Gaussian prior, its gradient, and its expected curvature.
 
     parameters (3,): u, a, c, where a + b = exp(u) keeps the order; features (n, 3): log_softmax, log_sum, 1; found (n,)
-    bool: in valid; weights (n,): how many candidates a row stands for; share v in (0, 1); centre, precision (3,): of
-    the prior. Returns (value, d value (3,), Fisher information (3, 3)).
+    bool: in valid; weights (n,): how many candidates a row stands for; share v in (0, 1]; centre, precision (3,): of
+    the prior. Returns (value, d value (3,), Fisher information (3, 3)). Of d features it is the same with d for 3, and
+    at v = 1, where what is not found is false, plain logistic regression whose first slope is positive.
 
         value = -sum w [found log(v pi) + (1 - found) log(1 - v pi)] + 1/2 sum precision (parameters - centre)^2
     """
     slopes = np.append(np.exp(parameters[0]), parameters[1:])
     z = features @ slopes
-    pi = probability(z)
-    q = share * pi  # log q = log v - log(1 + exp(-z))
+    pi, none = probability(z), probability(-z)
+    q, rest = share * pi, 1 - share + share * none  # log q = log v - log(1 + exp(-z)); rest = 1 - q, if v = 1 too
     log_q = math.log(share) + np.minimum(z, 0) - np.log1p(np.exp(-np.abs(z)))
     away = parameters - centre
-    value = -(weights * np.where(found, log_q, np.log1p(-q))).sum() + 0.5 * (precision * away * away).sum()
-    d_z = weights * np.where(found, pi - 1, q * (1 - pi) / (1 - q))
+    value = -(weights * np.where(found, log_q, np.log(rest))).sum() + 0.5 * (precision * away * away).sum()
+    d_z = weights * np.where(found, -none, q * none / rest)
     scale = np.append(slopes[0], np.ones(len(parameters) - 1))  # d slopes / d parameters
     gradient = (d_z @ features) * scale + precision * away
-    information = (features.T * (weights * q * (1 - pi) ** 2 / (1 - q))) @ features
+    information = (features.T * (weights * q * none**2 / rest)) @ features
     return float(value), gradient, information * scale * scale[:, None] + np.diag(precision)
 
 

@@ -392,6 +392,27 @@ def complete(folder, relation, known, min_probability, precision, out, cluster, 
 
 @main.command()
 @run_argument
+@click.argument("file", metavar="FILE", type=FILE)
+@option("--valid", FILE, None, "Labelled triples to learn from.  [default: the run's calibration says what is true]")
+@option("--skip-unknown", bool, False, "Leave out triples with names that the run does not know.")
+@moved_data
+@json_option
+@threads_option
+def classify(folder, file, valid, skip_unknown, data, json_file, threads):
+    """Tell true from false: how well RUN does on the labelled triples in FILE.
+
+    A line of FILE is head, relation, tail, label with tabs between, label 1, 0 or -1. With --valid a logistic model for
+    each relation learns from labels: the score, its softmax over tails and over heads, how frequent the tail and how
+    well known the head is, how many tails are known, whether a bound is full, and what else the graph says of the head.
+    Beside it a threshold per relation, Platt scaling, and the frequency of the tail alone. AUC is that of p.
+    """
+    from cardkge_tools.classification import classify_command
+
+    classify_command(folder, file, valid, skip_unknown, data, json_file, threads)
+
+
+@main.command()
+@run_argument
 @option("--head", str, None, "Name of the head: complete (head, relation, ?).")
 @option("--relation", str, None, "Name of the relation.")
 @option("--tail", str, None, "Name of the tail: complete (?, relation, tail).")
