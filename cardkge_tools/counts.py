@@ -261,9 +261,10 @@ class Decoder:
         self.bounds = bounds if hasattr(bounds, "of") else PlainBounds(bounds, model.n_relations)
         self.known, self.excluded, self.wanted = known, known if excluded is None else excluded, wanted
 
-    def decode(self, heads, relations, scores):
+    def decode(self, heads, relations, scores, need=0.0):
         """Of scores (n, N) of n pairs: dict of starts (n + 1,), ids, p, scores (flat: the candidates of pair i are
-        ids[starts[i] : starts[i + 1]]), known (n,) and candidates (n,) counts, contradicted (n,) bool."""
+        ids[starts[i] : starts[i + 1]]), known (n,) and candidates (n,) counts, contradicted (n,) bool. Candidates whose
+        p is at most `need` may be missing."""
         n, calibration = len(heads), self.calibration
         sums, largest = np.empty(n), np.empty(n, scores.dtype)
         kernels.log_sums(scores, largest, sums)
@@ -278,15 +279,27 @@ class Decoder:
         of_all, shift = calibration.coefficients[relations], np.log1p(-calibration.share)
         at_sum = calibration_logits(of_all, sums, sums, count) + shift  # log odds of a score as large as the log sum
         slope = of_all[np.arange(n), np.minimum(count, N_KNOWN - 1), :2].sum(1)
-        least = sums + (np.log(self.floor) - at_sum) / slope
-        least = np.nextafter(np.where(lower > 0, -np.inf, least).astype(scores.dtype), scores.dtype.type(-np.inf))
-        starts, ids = self._live(scores, least, excluded_starts, excluded, wanted_starts, wanted)
+        candidates = self.model.n_entities - np.diff(excluded_starts)
+        lists = excluded_starts, excluded, wanted_starts, wanted
+
+        def least(log_odds):  # scores; given a lower bound every candidate counts
+            found = np.where(lower > 0, -np.inf, sums + (log_odds - at_sum) / slope)
+            return np.nextafter(found.astype(scores.dtype), scores.dtype.type(-np.inf))
+
+        if need > self.floor:
+            enough = least(np.log(need) - np.log1p(-need) - 1e-6 if need < 1 else np.inf)
+            starts, ids = self._live(scores, enough, *lists)
+            conditioned = (upper < candidates) & (np.diff(starts) > 0)  # an upper bound makes no candidate likelier
+            if conditioned.any():
+                enough = np.where(conditioned, least(np.log(self.floor)), enough)
+                starts, ids = self._live(scores, enough, *lists)
+        else:
+            starts, ids = self._live(scores, least(np.log(self.floor)), *lists)
         row = np.repeat(np.arange(n), np.diff(starts))
         live = scores[row, ids]
         log_odds = calibration_logits(of_all[row], live, sums[row], count[row]) + shift
         p = np.empty(len(ids))
         kernels.condition_sets(0, n, starts, np.clip(log_odds, -1e6, 1e6), lower, upper, p)
-        candidates = self.model.n_entities - np.diff(excluded_starts)
         contradicted = (upper < 0) | (np.ceil(lower) > candidates)
         found = {"starts": starts, "ids": ids, "p": p, "scores": live, "row": row}
         return found | {"known": count, "candidates": candidates, "contradicted": contradicted}
@@ -300,12 +313,12 @@ class Decoder:
             kernels.live_candidates(scores, least, *lists, starts, ids)
         return starts, ids[:needed]
 
-    def run(self, heads, relations, threads, consume, progress=None):
+    def run(self, heads, relations, threads, consume, progress=None, need=0.0):
         """consume(first, last, decode(...)) for every block of pairs, from any thread."""
 
         def each(first, last, scores):
             part = slice(first, last)
-            consume(first, last, self.decode(heads[part], relations[part], scores))
+            consume(first, last, self.decode(heads[part], relations[part], scores, need))
 
         with Threads(threads) as pool:
             scored_blocks(self.model, 1, heads, relations, pool, each, BLOCK, progress)
@@ -518,7 +531,7 @@ def probable(decoder, heads, relations, least, threads=None, progress=None):
         contradicted = np.flatnonzero(found["contradicted"])
         blocks[first] = first + found["row"][places], found["ids"][places], found["p"][places], contradicted
 
-    decoder.run(heads, relations, threads, consume, progress)
+    decoder.run(heads, relations, threads, consume, progress, need=least)
     empty = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0), np.empty(0, np.int64)
     columns = [np.concatenate([empty[i], *(blocks[first][i] for first in sorted(blocks))]) for i in range(4)]
     return *columns[:3], len(columns[3])

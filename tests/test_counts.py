@@ -244,3 +244,34 @@ def test_scope_by_classes():
     assert scope(types) == {0: painters, 1: [2, 6], 2: everyone, 3: [6, 7]}
     assert scope(types, [3]) == {3: [6, 7]}
     assert scope(Types()) == scope() and scope(Types(["city"], [(6, 0)]))[1] == [2, 6]
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# Decoding
+# ------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_left_out_early_is_what_is_not_accepted():
+    """With --min-probability, (h, r) without a candidate that can reach it are not looked at further; what is found,
+    and its p, are those of all candidates."""
+    rng = np.random.default_rng(11)
+    model = counts.new_model(counts.Settings(model="complex", dim=6), 300, 4)
+    for name, array in model.params.items():
+        model.params[name] = rng.normal(0, 0.9, array.shape).astype(np.float32)
+    coefficients = np.tile([0.3, 0.5, -1.0], (4, 3, 1)) + rng.normal(0, 0.2, (4, 3, 3))
+    triples = np.column_stack([rng.integers(n, size=400) for n in (300, 4, 300)])
+    known = counts.Answers(triples, 300, 4)
+    bounds = np.array([[0, np.inf], [0, 2], [1, 3], [2, np.inf]])
+    decoder = counts.Decoder(model, counts.Calibration(coefficients, 0.4), bounds, known)
+    heads, relations = (x.ravel() for x in np.meshgrid(np.arange(300), np.arange(4)))
+    scores = model.score_tails(heads, relations)
+    everything = decoder.decode(heads, relations, scores)
+    for need in (0.0, 1e-3, 0.2, 0.5, 0.9, 1.0):
+        found = decoder.decode(heads, relations, scores, need)
+        few, all_ = ([x[k][x["p"] > need].tolist() for k in ("row", "ids", "p")] for x in (found, everything))
+        assert few == all_ and (need == 1) == (not few[0])
+        for name in ("known", "candidates", "contradicted"):
+            np.testing.assert_array_equal(found[name], everything[name])
+        unbounded = found["row"] < 300
+        assert need == 0 or (found["p"][unbounded] > need * (1 - 1e-5)).all()
+    assert everything["contradicted"].any()
