@@ -217,7 +217,7 @@ print("caught:", not np.allclose(wrong, expected, rtol=1e-6))
 #
 # With gradients g, stochastic gradient descent moves every number by $-\eta g$. AdaGrad (Duchi et al., 2011) keeps
 # the sum a of the squares of all gradients so far, and moves by $-\eta g / \sqrt{a}$: rows that are often used slow
-# down, rare ones keep their large steps. In a graph, where some entities stand in thousands of facts and some in
+# down, rare ones keep their large steps. In a graph, where some entities stand in a thousand facts and some in
 # three, this matters.
 #
 # Two details decide whether a program does what it says. A row that occurs several times in a batch gets the *sum* of
@@ -329,8 +329,8 @@ for name in ("gender", "parent"):
     print(f"  heads of {name}: {true[2 * n :][of_name].mean():.2%}")
 
 # %% [markdown]
-# Somebody else's gender is a true fact more often than not, as there are only two. The assumption that whatever is
-# not known is false (the *local closed world assumption*) is wrong now and then; the model lives with that noise.
+# Put a random entity before `gender male`, and the fact is true nearly half of the time. The assumption that whatever
+# is not known is false (the *local closed world assumption*) is wrong now and then; the model lives with that noise.
 #
 # We have all the parts. Algorithm 1 of the paper, without its regulariser, is a loop:
 

@@ -1,5 +1,6 @@
 """The course: stubs fail, solutions pass, and the mistakes that people make get the hint that they need."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -127,13 +128,21 @@ def test_mistakes_get_their_hints(tmp_path):
     assert not silent, "\n".join(map(str, silent))
 
 
-def test_what_a_student_types():
-    """The command of the page; a hint is shown without a traceback."""
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "course/exercise_1.py"]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert found.returncode == 1 and "not written yet: score_gradients" in found.stdout
+@pytest.mark.parametrize("folder", [".", "course"])
+@pytest.mark.parametrize("program", [(sys.executable, "-m", "pytest"), (Path(sys.executable).with_name("pytest"),)])
+def test_what_a_student_types(program, folder):
+    """The command of the page, also without python -m, and in the folder itself; hints come without a traceback."""
+    path = os.path.relpath(COURSE / "exercise_1.py", ROOT / folder)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [*program, "-p", "no:cacheprovider", path]
+    found = subprocess.run(command, cwd=ROOT / folder, env=environment, capture_output=True, text=True)
+    assert found.returncode == 1 and "not written yet: score_gradients" in found.stdout, found.stdout + found.stderr
     assert "Traceback" not in found.stdout and "During handling" not in found.stdout
-    assert f"python {' '.join(command[1:3])} {command[-1]}" in solution(1)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_the_page_says_what_to_type(number):
+    assert f"    python -m pytest course/exercise_{number}.py\n" in solution(number)
 
 
 def test_stubs_do_not_write_over_a_students_work(tmp_path):
