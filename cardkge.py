@@ -126,7 +126,7 @@ class Model:
     CardkgeError before anything is computed. A `reciprocal` model has 2R relation rows: (?, r, t) is scored as the
     tails of (t, r + R), so `score_heads` and `score` are of different rows.
 
-    A subclass gives, on *rows* (arrays whose last axis is the row):
+    A subclass gives, on *rows* (arrays whose last axis is the row), and in their dtype:
     phi           the score of aligned rows h, r, t: (..., w) three times -> (...), and `d_phi`, its backward pass;
     query_tails, query_heads, match   match(query_tails(h, r), t) scores every h, with its r, with every t;
                   match(query_heads(r, t), h) every t, with its r, with every h: (n, w), (m, w) -> (n, m);

@@ -73,11 +73,9 @@ def run(path, seconds):
         (Path(folder) / path.name).write_text(whole, encoding="utf-8")
         arguments = [f"--rootdir={folder}", "-p", "no:cacheprovider", f"--junitxml={report.resolve()}"]
         command = [sys.executable, "-m", "pytest", "-q", *arguments, str(Path(folder) / path.name)]
-        one_thread = {"OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        settings = {"OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_ADDOPTS": ""}
         try:
-            subprocess.run(
-                command, cwd=COURSE.parent, env=os.environ | one_thread, capture_output=True, timeout=seconds
-            )
+            subprocess.run(command, cwd=COURSE.parent, env=os.environ | settings, capture_output=True, timeout=seconds)
             fault = "the program ended before the tests did" if not has_tests(report) else None
         except subprocess.TimeoutExpired:
             fault = f"stopped after {seconds:g} seconds"

@@ -133,7 +133,7 @@ def test_mistakes_get_their_hints(tmp_path):
 def test_what_a_student_types(program, folder):
     """The command of the page, also without python -m, and in the folder itself; hints come without a traceback."""
     path = os.path.relpath(COURSE / "exercise_1.py", ROOT / folder)
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTEST_ADDOPTS")}
     command = [*program, "-p", "no:cacheprovider", path]
     found = subprocess.run(command, cwd=ROOT / folder, env=environment, capture_output=True, text=True)
     assert found.returncode == 1 and "not written yet: score_gradients" in found.stdout, found.stdout + found.stderr

@@ -1,4 +1,4 @@
-"""Every command of course/README.md is run, in a copy of the project, in the order of the page."""
+"""Every command of course/README.md is run, each block in a copy of the project."""
 
 import importlib.util
 import os
@@ -24,10 +24,10 @@ NEEDS |= {"python course/render.py": "matplotlib", "python bench/own_models.py -
 EXIT = {"python -m pytest course/exercise_1.py": 1, "python -m pytest -p course.conftest": 1}
 
 
-def commands():
-    """The lines of the blocks of commands, without what is said of them."""
-    blocks = re.findall(r"```sh\n(.*?)```", README, re.S)
-    return [re.sub(r"\s+#.*", "", line) for block in blocks for line in block.splitlines()]
+def blocks():
+    """The blocks of commands: a list of lines each, without what is said of them."""
+    found = re.findall(r"```sh\n(.*?)```", README, re.S)
+    return [[re.sub(r"\s+#.*", "", line) for line in block.splitlines()] for block in found]
 
 
 def of(table, command, default=None):
@@ -36,12 +36,12 @@ def of(table, command, default=None):
     return table[max(keys, key=len)] if keys else default
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory):
+@pytest.fixture
+def project(tmp_path):
     """A copy of the project under version control, and two students."""
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
-    copy = tmp_path_factory.mktemp("course") / "project"
+    copy = tmp_path / "project"
     shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
     shutil.copy(ROOT / ".gitignore", copy)
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
@@ -53,23 +53,27 @@ def project(tmp_path_factory):
     return copy
 
 
-@pytest.mark.parametrize("command", commands())
-def test_command(project, command):
-    module = of(NEEDS, command)
-    if module and importlib.util.find_spec(module) is None:
-        pytest.skip(f"needs {module}")
-    more = of(SHORTER, command, "")
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+def run(command, project):
+    """Runs a command of the page; returns what came of it, and its seconds of computing."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTEST_ADDOPTS")}
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    found = subprocess.run(
-        ["bash", "-c", f"{command} {more}"], cwd=project, env=environment, capture_output=True, text=True, timeout=1500
-    )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert found.returncode == of(EXIT, command, 0), found.stdout + found.stderr
-    check = of(CHECKS, command)
-    if check:
-        check(project, found, after.ru_utime - before.ru_utime)
+    line = ["bash", "-c", f"{command} {of(SHORTER, command, '')}"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    found = subprocess.run(line, cwd=project, env=environment, capture_output=True, text=True, timeout=1500)
+    return found, resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+
+
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: " ".join(block[0].split()[:3]))
+def test_commands(project, block):
+    for command in block:
+        module = of(NEEDS, command)
+        if module and importlib.util.find_spec(module) is None:
+            pytest.skip(f"needs {module}")
+        found, seconds = run(command, project)
+        assert found.returncode == of(EXIT, command, 0), found.stdout + found.stderr
+        check = of(CHECKS, command)
+        if check:
+            check(project, found, seconds)
 
 
 # --- what a command has to have done
@@ -155,7 +159,7 @@ CHECKS = {
 def test_commands_stand_in_blocks():
     """So that the test above sees them; an installation alone is named in the text."""
     inline = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", README, flags=re.S))
-    assert len(commands()) >= 14
+    assert len(blocks()) >= 8 and sum(map(len, blocks())) >= 14
     assert [text for text in inline if re.match(r"(python|pytest|jupy\w+|git|pip) ", text)] == [
         "pip install -e '.[test,course]'"
     ]
