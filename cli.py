@@ -146,6 +146,7 @@ def mine(ctx, data, columns, population, confidence, likelihood, min_support, ou
 @option("--columns", str, "hrt", "Tables: an order, or head, relation, tail by header names or numbers, with commas.")
 @option("--header", bool, False, "Tables: the first line names the columns.")
 @option("--delimiter", str, None, "Tables: between fields.  [default: tab, or a comma in .csv]")
+@option("--normalise", bool, False, "Tables: names in NFC, without spaces at their ends.")
 @option("--force", bool, False, "Replace an imported graph at --out.")
 def import_(files, out, bounds, prefix, force, **options):
     """Make a folder of triples from FILEs: N-Triples, N-Quads, Turtle, TriG, RDF/XML, JSON-LD (extra: rdf), TSV, CSV,

@@ -21,7 +21,7 @@ from cardkge_tools.graphs import describe_data, later_occurrences, same_facts
 from cardkge_tools.opening import open_run, run_data
 from cardkge_tools.reports import at_chance, examples_per_step, show_metrics
 from cardkge_tools.runs import STAGE, align_dataset, is_run, load_run, new_run, remove_stages, save_metrics, save_run
-from cardkge_tools.terminal import Progress, counter, held_signals, say, warn
+from cardkge_tools.terminal import Progress, counter, going_on, held_signals, say, warn
 
 CHECKPOINT_SECONDS = 60.0  # between two saved states while training ...
 CHECKPOINT_SHARE = 0.05  # ... or longer, so that no more than this share of the time goes to saving
@@ -123,7 +123,10 @@ def fit(run, dataset, folder, threads, calibrated=True):
         try:
             save_run(run, folder)
         except CardkgeError as error:
-            raise CardkgeError(f"{error}; what was saved before stays, and {again} goes on from there") from error
+            how = "make room, or choose another folder with --out: nothing is saved yet"
+            if is_run(folder):
+                how = f"what was saved before stays, and {again} goes on from there"
+            raise CardkgeError(f"{error}; {how}") from error
         end = time.monotonic()
         due = end + max(CHECKPOINT_SECONDS, (end - start) / CHECKPOINT_SHARE)
 
@@ -165,12 +168,12 @@ def fit(run, dataset, folder, threads, calibrated=True):
         found = f"hits@10 {100 * run.best['hits@10']:.2f} %, MRR {100 * run.best['mrr']:.2f} %"
         say(f"best on valid: {found} at epoch {run.best['epoch']}, which is kept")
     if run.settings.final:
-        click.echo(f"saved in {folder}; trained on every fact, so there is none left to evaluate it on")
+        say(f"saved in {folder}; trained on every fact, so there is none left to evaluate it on")
         return
     take_metrics(run, dataset, folder, threads, again)
     if calibrated:
         calibrate_or_say(run, dataset, folder, threads)
-    click.echo(f"saved in {folder}")
+    say(f"saved in {folder}")
 
 
 def take_metrics(run, dataset, folder, threads, again):
@@ -187,7 +190,8 @@ def take_metrics(run, dataset, folder, threads, again):
         click.echo(f"stopped while evaluating; {folder} is trained, evaluate with: {again}", err=True)
         sys.exit(128 + signal.SIGINT)
     save_metrics(run, folder)
-    show_metrics([([setting], sides["both"]) for setting, sides in run.metrics.items()], ["test"])
+    with going_on():
+        show_metrics([([setting], sides["both"]) for setting, sides in run.metrics.items()], ["test"])
 
 
 def calibrate_or_say(run, dataset, folder, threads):

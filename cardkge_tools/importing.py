@@ -21,7 +21,7 @@ from cardkge_tools import SPLITS, constraints, rdf
 from cardkge_tools.files import read_blocks, replace_file
 from cardkge_tools.graphs import first_lines_warnings, later_occurrences, load_triples, refuse_statements
 from cardkge_tools.names import Names, packed, split_lines, triple_lines
-from cardkge_tools.spelling import look_alike_warnings
+from cardkge_tools.spelling import look_alike_warnings, plain_form
 
 TRIPLES, TYPES, PREFIXES, BOUNDS = "triples.tsv", "types.tsv", "prefixes.tsv", "bounds.tsv"
 TABLES = {".tsv": "\t", ".txt": "\t", ".csv": ","}  # ending -> delimiter
@@ -226,9 +226,10 @@ def table_rows(path, delimiter):
         raise CardkgeError(f"{path}:{reader.line_num}: {what}") from error
 
 
-def read_table(path, triples, columns="hrt", header=False, delimiter=None):
+def read_table(path, triples, columns="hrt", header=False, delimiter=None, normalise=False):
     """Add the rows of a TSV or CSV file to Triples. Blank lines are passed over; an empty name, a line with another
-    number of fields, and a name that holds a tab or a line's end are errors that name file and line."""
+    number of fields, and a name that holds a tab or a line's end are errors that name file and line. normalise: names
+    in their `plain_form`."""
     delimiter = delimiter or TABLES[os.path.splitext(str(path).removesuffix(".gz"))[1].lower()]
     if len(delimiter) != 1:
         raise CardkgeError(f"--delimiter {delimiter!r}: expected one character")
@@ -248,7 +249,7 @@ def read_table(path, triples, columns="hrt", header=False, delimiter=None):
         for at, row in part:
             if len(row) != width:
                 raise CardkgeError(f"{path}:{at}: expected {width} fields, found {len(row)}: {brief(row)}")
-            triple = [row[column] for column in order]
+            triple = [plain_form(row[column]) if normalise else row[column] for column in order]
             if "" in triple:
                 raise CardkgeError(f"{path}:{at}: an empty name: {brief(row)}")
             if any(character in name for name in triple for character in "\t\n\r"):
@@ -339,6 +340,7 @@ class ImportOptions:
     columns: str = "hrt"
     header: bool = False
     delimiter: str | None = None
+    normalise: bool = False
     literals: str = "drop"
     type_relation: str = "rdf:type"
     keep_schema: bool = False
@@ -354,6 +356,8 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
     """
     options = options or ImportOptions()
     kinds = [_kind(path, options) for path in files]
+    for path in bounds:  # what is wrong with them is known before hours of reading
+        constraints.read_rdf(path) if rdf.format_of(path) else constraints.read_tsv(path)
     out = Path(out)
     if not force and (found := next((name for name in (TRIPLES, "train.tsv") if (out / name).exists()), None)):
         raise CardkgeError(f"{out} has a {found}; choose another --out, or --force replaces it")
@@ -367,7 +371,7 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
             splits.append(read_openke(path, triples))
         elif kind == "table":
             first = len(triples)
-            read_table(path, triples, options.columns, options.header, options.delimiter)
+            read_table(path, triples, options.columns, options.header, options.delimiter, options.normalise)
             tables[str(path)] = first, len(triples)
         else:
             scope = f"f{number}-" if len(files) > 1 else ""
@@ -386,7 +390,12 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
     schema = _write_graph(result, triples, prefixes, options, splits if len(files) == 1 else [], is_rdf)
     rdf.write_prefixes(out / PREFIXES, prefixes)
     if bounds:
-        _write_bounds(result, bounds, prefixes, schema)
+        try:
+            _write_bounds(result, bounds, prefixes, schema)
+        except CardkgeError:
+            for name in (TRIPLES, TYPES, PREFIXES, *(f"{split}.tsv" for split in SPLITS)):
+                (out / name).unlink(missing_ok=True)
+            raise
     result.counts = {what: number for what, number in triples.counts.items() if number}
     return result
 
@@ -451,7 +460,8 @@ def _write_graph(result, triples, prefixes, options, splits, is_rdf):
     used[facts[:, ::2]] = True
     result.triples, result.entities = len(facts), int(np.count_nonzero(used))
     result.relations = len(np.unique(facts[:, 1]))
-    result.notes += look_alike_warnings(itertools.compress(entities, used.tolist()), relations)
+    alike = look_alike_warnings(itertools.compress(entities, used.tolist()), relations)
+    result.notes += [f"{note} (--normalise makes those of tables one)" if not is_rdf else note for note in alike]
     _write_types(result, table[types[column]], table[subclass[column]], used, entities, triples.counts)
     of_classes = table[np.array([iri in constraints.SCHEMA for iri in iris])[column]]
     return [(known.term(entities[s]), f"<{iris[p]}>", known.term(entities[o])) for s, p, o in of_classes.tolist()]

@@ -128,16 +128,25 @@ def was_given(context, name):
 
 def warn(message):
     """A line on stderr for what a user should know."""
-    click.echo(f"warning: {message}", err=True)
+    say(f"warning: {message}", err=True)
+
+
+@contextlib.contextmanager
+def going_on(err=False):
+    """What is printed inside is lost where nobody reads on (`| head`) or the disk below the output is full, and the
+    work goes on; of a full disk a warning tells, once."""
+    try:
+        yield
+    except OSError as error:
+        setattr(sys, "stderr" if err else "stdout", open(os.devnull, "w"))  # noqa: SIM115
+        if not err and not isinstance(error, BrokenPipeError):
+            warn(f"cannot write the output ({error.strerror}); it goes on without")
 
 
 def say(text="", **options):
-    """click.echo of progress: where nobody reads on (`| head`), or the disk below the output is full, the work still
-    goes on."""
-    try:
+    """click.echo of progress and of what came of long work, which it does not end (see `going_on`)."""
+    with going_on(options.get("err", False)):
         click.echo(text, **options)
-    except OSError:
-        setattr(sys, "stderr" if options.get("err") else "stdout", open(os.devnull, "w"))  # noqa: SIM115
 
 
 def table(rows, headers, align="l", style="simple"):

@@ -1,5 +1,6 @@
 """Faults that were seen in use, each with a small case and what must come of it."""
 
+import errno
 import gzip
 import json
 import math
@@ -15,7 +16,7 @@ from conftest import invoke
 
 import cardkge
 from cardkge import CardkgeError
-from cardkge_tools import display, figures, spelling
+from cardkge_tools import display, figures, files, spelling
 from cardkge_tools.engine.threads import cpu_quota
 from cardkge_tools.importing import ImportOptions, import_graph
 from cardkge_tools.splitting import split_folder
@@ -468,6 +469,44 @@ import numpy as np, kernels
 out = np.zeros((2, 2)); kernels.take_rows(np.arange(6.0).reshape(3, 2), np.array([2, 0], np.int32), out)
 print(out.tolist())
 """
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_training_goes_on_where_stdout_is_full(folder, tmp_path):
+    """To the end, calibration too; stderr says so, unless that is full as well."""
+    command = [sys.executable, Path(cardkge.__file__).parent / "cli.py", "train", "--data", folder, "--dim", "4"]
+    for name, errors in (("one", subprocess.PIPE), ("both", None)):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [*map(str, command), "--epochs", "2", "--out", str(tmp_path / name)],
+                stdout=full, stderr=errors or full, text=True,
+            )  # fmt: skip
+        assert done.returncode == 0 and cardkge.load_run(tmp_path / name).epoch == 2
+        assert (tmp_path / name / "metrics.json").exists() and (tmp_path / name / "calibration.json").exists()
+        if errors:
+            assert done.stderr.count("cannot write the output (No space left on device); it goes on without") == 1
+
+
+def test_a_full_disk_says_how_to_go_on(folder, tmp_path, monkeypatch):
+    """How to resume where something is saved; where nothing is, what to do instead."""
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    options = ["--data", folder, "--dim", 4, "--batches", 2]
+    first = invoke("train", *options, "--epochs", 2, "--out", tmp_path / "run")
+    assert (
+        first.exit_code == 1 and "run/model.npz: No space left on device; make room, or choose another" in first.stderr
+    )
+    assert "older file" not in first.stderr and not (tmp_path / "run").exists()
+    monkeypatch.undo()
+    assert invoke("train", *options, "--epochs", 2, "--out", tmp_path / "run").exit_code == 0
+    monkeypatch.setattr(files.os, "fsync", full)
+    again = invoke("train", "--resume", "--out", tmp_path / "run", "--epochs", 4)
+    assert again.exit_code == 1 and "train --resume --out" in again.stderr and "what was saved before" in again.stderr
+    monkeypatch.undo()
+    assert cardkge.load_run(tmp_path / "run").epoch == 2
 
 
 @pytest.mark.parametrize(

@@ -214,6 +214,27 @@ def test_bounds_use_the_ranges_and_classes_of_the_graph(tmp_path):
     ]
 
 
+def test_bounds_that_cannot_be_read_leave_no_folder(tmp_path):
+    """A fault of the bounds' syntax is found before the graph is read; an unknown name, after it."""
+    for text, fault in (("knows\t0\n", "found 2 fields"), ("likes\t0\t1\n", "unknown relation 'likes'")):
+        (tmp_path / "bounds.tsv").write_text(text)
+        with pytest.raises(CardkgeError, match=fault):
+            imported(tmp_path, "g.tsv", "a\tknows\tb\n", [tmp_path / "bounds.tsv"])
+        assert not (tmp_path / "out" / "triples.tsv").exists()
+    (tmp_path / "bounds.tsv").write_text("knows\t0\t1\n")
+    assert imported(tmp_path, "g.tsv", "a\tknows\tb\n", [tmp_path / "bounds.tsv"])[0].bounds == 1
+
+
+def test_normalised_names_of_tables(tmp_path):
+    text = "Bj\u00f6rn,knows,bob\nBjo\u0308rn,knows ,bob\u00a0\nanna,knows, bob\n"
+    result, triples = imported(tmp_path, "g.csv", text)
+    assert len(triples) == 3 and result.entities == 6
+    assert [note.rpartition(" (")[2] for note in result.notes] == ["--normalise makes those of tables one)"] * 2
+    result, triples = imported(tmp_path / "out", "h.csv", text, normalise=True)
+    assert triples == ["Bj\u00f6rn\tknows\tbob", "anna\tknows\tbob"] and result.notes == []
+    assert result.counts == {"duplicates dropped": 1}
+
+
 def test_several_files_keep_their_blank_nodes_apart_and_share_names(tmp_path):
     (tmp_path / "a.nt").write_text(f"_:x <{EX}knows> <{EX}anna> .\n")
     (tmp_path / "b.ttl").write_text(f"@prefix ex: <{EX}> . _:x ex:knows ex:anna .")

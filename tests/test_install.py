@@ -1,6 +1,8 @@
 """`pip install .`, not -e: a wheel has all that a run needs, and works from any directory."""
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -45,19 +47,26 @@ def test_a_wheel_has_code_and_data_and_nothing_else(wheel):
     assert modules <= set(names)  # no room is forgotten in setup.cfg
 
 
-def test_an_installed_wheel_trains(wheel, tmp_path):
-    """In an environment of its own, which has NumPy and the like from this one."""
-    place = tmp_path / "environment"
-    assert run(sys.executable, "-m", "venv", "--without-pip", place, cwd=tmp_path).returncode == 0
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """The python of a new environment with the wheel, which has NumPy and the like from this one."""
+    place = tmp_path_factory.mktemp("home") / "environment"
+    assert run(sys.executable, "-m", "venv", "--without-pip", place, cwd=place.parent).returncode == 0
     site = next(place.glob("lib*/python*/site-packages"))
     zipfile.ZipFile(wheel).extractall(site)  # what pip does with a wheel of Python files, but for the script
     numpy = subprocess.check_output([sys.executable, "-c", "import numpy; print(numpy.__path__[0])"], text=True)
     (site / "others.pth").write_text(str(Path(numpy.strip()).parent))
-    python = place / "bin" / "python"
+    return place / "bin" / "python", site
+
+
+SCRIPT = "import sys, cli; sys.argv[0] = 'cardkge'; sys.exit(cli.main())"
+
+
+def test_an_installed_wheel_trains(wheel, installed, tmp_path):
+    python, site = installed
     where = run(python, "-c", "import cardkge; print(cardkge.__file__, cardkge.load_dataset().folder)", cwd=tmp_path)
     assert where.stdout.split() == [str(site / "cardkge.py"), str(site / "cardkge_tools/data/families")], where.stderr
-    script = "import sys, cli; sys.argv[0] = 'cardkge'; sys.exit(cli.main())"
-    trained = run(python, "-c", script, "train", "--dim", 4, "--epochs", 1, "--out", "run", cwd=tmp_path)
+    trained = run(python, "-c", SCRIPT, "train", "--dim", 4, "--epochs", 1, "--out", "run", cwd=tmp_path)
     assert trained.returncode == 0 and "saved in run" in trained.stdout, trained.stderr
     assert (tmp_path / "run" / "metrics.json").is_file()
     assert "cardkge = cli:main" in next(
@@ -65,3 +74,36 @@ def test_an_installed_wheel_trains(wheel, tmp_path):
         for name in zipfile.ZipFile(wheel).namelist()
         if name.endswith("entry_points.txt")
     )
+
+
+def test_the_page_of_a_users_own_graph(installed, tmp_path):
+    """docs/OWN-GRAPH.md: its five commands, in a new environment and folder, give facts that the graph takes in."""
+    oxigraph = pytest.importorskip("pyoxigraph")
+    page = (ROOT / "docs" / "OWN-GRAPH.md").read_text(encoding="utf-8")
+    commands = re.search(r"```sh\n(.*?)```", page, re.DOTALL)[1].splitlines()
+    assert len(commands) == 5 and all(command.startswith("cardkge ") for command in commands)
+    assert run(sys.executable, ROOT / "bench" / "make_museum.py", "--whole", tmp_path, cwd=tmp_path).returncode == 0
+    found = [run(installed[0], "-c", SCRIPT, *shlex.split(command)[1:], cwd=tmp_path) for command in commands]
+    assert [one.returncode for one in found] == [0] * 5, [one.stderr for one in found]
+    blocks = [text for language, text in re.findall(r"```(\w*)\n(.*?)```\n", page, re.DOTALL) if not language]
+    assert found[0].stdout == blocks[0]
+
+    def statements(name):
+        triples = [tuple(map(str, triple)) for triple in oxigraph.parse(path=str(tmp_path / name))]
+        return {triple[:3] for triple in triples}
+
+    graph, new = statements("graph.ttl"), statements("new.nt")
+    assert abs(len(new) - 296) < 15 and not graph & new  # another machine's BLAS may round otherwise
+    assert {name for h, _, t in new for name in (h, t)} <= {name for h, _, t in graph for name in (h, t)}
+    whole = {tuple(line.split("\t")) for line in (tmp_path / "whole.tsv").read_text(encoding="utf-8").splitlines()}
+    assert len(new & whole) > 0.65 * len(new)
+    v = "<http://museum.example/vocabulary#{}>".format
+    kind = {h: t for h, p, t in graph if p.endswith("22-rdf-syntax-ns#type>")}
+    for h, p, _ in new:  # at most what the shapes allow a person and a work
+        most = {v("bornIn"): 1, v("movement"): 2, v("keptBy"): 1, v("creator"): 1, v("town"): 1, v("marriedTo"): 1}.get(
+            p, 2
+        )
+        assert sum((h, p) == fact[:2] for fact in graph | new) <= most
+        assert p != v("creator") or kind[h] == v("Painting")
+    again = run(installed[0], "-c", SCRIPT, "import", "graph.ttl", "new.nt", "--out", "museum-2", cwd=tmp_path)
+    assert f"museum-2: {5515 + len(new):,} triples, 2,384 entities, 8 relations" in again.stdout, again.stderr
