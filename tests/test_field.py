@@ -459,7 +459,7 @@ def test_web_pages_and_scheduler_files_are_no_addresses():
 
     for address, what in (("http://host:8787", "the address of its web page"), ("scheduler.json", "a scheduler file")):
         with pytest.raises(CardkgeError, match=rf"{what} is not supported; give the scheduler's own, tcp://HOST:PORT"):
-            carry_out_on_cluster({}, 1, address, None)
+            carry_out_on_cluster({}, 1, address, None, "", "")
 
 
 # --- the machine
