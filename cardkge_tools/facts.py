@@ -24,6 +24,7 @@ from cardkge_tools.engine.ranking import check_finite
 from cardkge_tools.figures import import_pyplot, plot_facts
 from cardkge_tools.files import is_stdout, replace_file, write_json
 from cardkge_tools.opening import found, open_to_measure
+from cardkge_tools.own import LOADED
 from cardkge_tools.rdf import read_prefixes
 from cardkge_tools.runs import save_calibration
 from cardkge_tools.terminal import counter, say, table, warn
@@ -212,6 +213,7 @@ def complete_run(run, dataset, folder, relation, known, least, precision, out, t
         if cluster:
             command = ["complete", os.path.abspath(folder), "--known", known, "--out", "/dev/stdout"]
             command += ["--relation", relation] * (relation is not None) + ["--data", str(data)] * (data is not None)
+            command += ["--model", LOADED[run.settings.model]] if run.settings.model in LOADED else []
             sizes = len(heads), len(run.entities)
             look = functools.partial(probable_on_cluster, command, *sizes, cluster, threads or 1, progress)
         triples, p, contradicted = complete(decoder, heads, relations, least, precision, threads, progress, look)

@@ -19,6 +19,7 @@ TRIALS = (
     ((6, 3, 4), "float32"),
 )  # entities, relations, dim of the models that a class is tried with
 FILES = set()  # that have been executed, as they were named
+LOADED = {}  # ":CLASS" -> PATH.py:CLASS, the path from the root: what another process has to be told
 
 
 def use_model(name):
@@ -33,7 +34,7 @@ def use_model(name):
     if found is None:
         raise CardkgeError(f"{path}: it has no class {class_name}")
     check_class(found, f"{path}: {class_name}")
-    MODELS[f":{class_name}"] = found
+    MODELS[f":{class_name}"], LOADED[f":{class_name}"] = found, f"{os.path.abspath(path)}:{class_name}"
     return f":{class_name}"
 
 

@@ -303,6 +303,18 @@ def test_precision_and_one_relation_on_a_cluster(calibrated, scheduler, tmp_path
             assert code == 0 and output == expected.stdout and output.count("\n") > 10
 
 
+def test_a_model_of_ones_own_completes_on_a_cluster(calibrated, scheduler, tmp_path):
+    """The workers are told where its class is, from the root."""
+    (_, options, _), (address, file) = calibrated, scheduler
+    model = ("--model", os.path.relpath(Path(__file__).parents[1] / "course/solutions/transe.py") + ":TransE")
+    ring = write_ring(tmp_path / "ring", n=40)
+    ok("train", "--data", ring, *model, "--dim", 4, "--epochs", 5, "--out", tmp_path / "run")
+    expected = ok("complete", tmp_path / "run", *options, *model)
+    with worker(tmp_path, "first", file):
+        code, output, errors = finish(start("complete", tmp_path / "run", *options, *model, "--cluster", address))
+    assert code == 0 and output == expected.stdout and output.count("\n") > 10, errors
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_completion_that_is_stopped_writes_nothing(calibrated, scheduler, tmp_path, number):
     (run, options, _), (address, file), out = calibrated, scheduler, tmp_path / "new.tsv"
