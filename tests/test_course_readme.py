@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 COURSE = ROOT / "course"
 README = (COURSE / "README.md").read_text(encoding="utf-8")
-LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "runs")
+LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "runs", "tune", "reproduction")
 
 # what is added to a command to make it short: the last of two equal options counts
 SHORTER = {"python cli.py train": "--epochs 1 --dim 4", "python bench/own_models.py": "--epochs 1 --seeds 1 --dim 4"}
