@@ -3,15 +3,16 @@
     python course/points.py --run handed-in/*    # runs each exercise_N.py, keeps the report beside it as exercise_N.xml
     python course/points.py handed-in/*          # the reports that are there: *.xml, of `pytest --junitxml`
 
-A solved exercise is ten points, one of which k of n tests pass 10 k / n. A file that does not import, or runs for more
-than --seconds, has 0; one that was not handed in "-". --run takes from a student's file what stands between "your part"
-and "the tests", and all else from the exercise as it was given, so that every student has the same tests. It executes
-what students wrote: do that where it can harm nothing.
+An exercise is ten points, 10 k / n where k of its n tests pass. A file that does not import, or runs for more than
+--seconds, has 0; one that was not handed in "-". --run takes from a student's file what stands between "your part"
+and "the tests", and the imports above it; all else from the exercise as it was given, so that every student has the
+same tests. It executes what students wrote: do that where it can harm nothing.
 
 What is wrong with a folder is one line on stderr, the others are counted; exit code 1 then.
 """
 
 import argparse
+import ast
 import os
 import re
 import shutil
@@ -62,12 +63,23 @@ def exercises(folder):
     return found
 
 
+def imports(text):
+    """The import statements of a program, which a student may have added above the answer."""
+    try:
+        nodes = ast.parse(text).body
+    except SyntaxError:
+        return ""
+    kept = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+    return "".join(f"{ast.unparse(node)}\n" for node in kept if getattr(node, "module", "") != "__future__")
+
+
 def run(path, seconds):
     """Runs the exercise that was handed in as `path` with the tests as they were given; writes its report beside it."""
     report = path.with_suffix(".xml")
     report.unlink(missing_ok=True)
     before, _, after = parts(read(COURSE / path.name), COURSE / path.name)
-    whole = before + parts(read(path), path)[1] + after
+    head, answer, _ = parts(read(path), path)
+    whole = before + imports(head) + answer + after
     with tempfile.TemporaryDirectory() as folder:
         shutil.copy(COURSE / "conftest.py", folder)
         (Path(folder) / path.name).write_text(whole, encoding="utf-8")

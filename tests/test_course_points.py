@@ -60,6 +60,12 @@ def test_what_students_hand_in(tmp_path):
     solved = (COURSE / "solutions" / "exercise_1.py").read_text(encoding="utf-8")
     shutil.copy(COURSE / "solutions" / "exercise_8.py", anna)
     (anna / "exercise_1.py").write_text(solved, encoding="utf-8")
+    other = (COURSE / "solutions" / "exercise_3.py").read_text(encoding="utf-8")
+    other = other.replace(
+        "import numpy as np\n", "import numpy\nimport numpy as np\nnumpy.sqrt = None\n", 1
+    )  # not kept
+    other = other.replace("np.sqrt(", "numpy.sqrt(")
+    (anna / "exercise_3.py").write_text(other, encoding="utf-8")
     shutil.copy(COURSE / "exercise_2.py", anna)
 
     mistake = solved.replace("np.add.at(d_entity, heads, u * r * t)", "d_entity[heads] += u * r * t")
@@ -76,7 +82,7 @@ def test_what_students_hand_in(tmp_path):
     fault = f"error: {otto / 'exercise_6.py'}: 0 lines '# --- the tests', expected one; put it back"
     assert (found.returncode, found.stderr.strip()) == (1, fault)
     assert rows(found) == {
-        "anna": ["10.0", "0.0", *"-----", "10.0", "20.0"],
+        "anna": ["10.0", "0.0", "10.0", *"----", "10.0", "30.0"],
         "otto": ["6.0", "-", "0.0", "0.0", "0.0", "-", "-", "-", "6.0"],  # two of five tests see the mistake
     }
     again = points("--tsv", anna, otto)  # from the reports that are there now
