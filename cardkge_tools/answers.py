@@ -6,7 +6,7 @@ import math
 import click
 import numpy as np
 
-from cardkge import CardkgeError, cardinality_sums, probability, without_loops
+from cardkge import CardkgeError, cardinality_sums, conditioned, without_loops
 from cardkge_tools.constraints import bounds_of, find_bounds
 from cardkge_tools.counts import acceptable, room_left
 from cardkge_tools.engine.ranking import completions, exact_scores, exact_sums, rank_triples
@@ -14,7 +14,7 @@ from cardkge_tools.engine.threads import Threads
 from cardkge_tools.facts import fact_decoder, run_bounds
 from cardkge_tools.files import is_stdout, read_blocks, replace_file, write_json
 from cardkge_tools.graphs import known_answers
-from cardkge_tools.opening import aligned_data, open_run
+from cardkge_tools.opening import aligned_data
 from cardkge_tools.opening import found as id_of
 from cardkge_tools.runs import load_run
 from cardkge_tools.terminal import interval, table, warn
@@ -29,6 +29,7 @@ class Answers:
         self.model, self.bounds, self.source = run.best_model(), run.bounds, ""
         self.dataset = self.loopless = None
         self.calibrated = False  # whether probabilities are decoded from the calibration
+        self.heads = None  # of the last (?, r, t) that bounds of its tail condition: known and expected heads, bounds
         try:
             self.dataset = aligned_data(run, folder, data, download=False)
         except CardkgeError as error:
@@ -50,10 +51,37 @@ class Answers:
         hidden = {entity} - known.keys() if self.loopless is not None and self.loopless[relation] else ()
         answers = zip(*completions(self.model, relation, head, tail), strict=True)
         answers = ([e, known.get(e), p, score, None, None] for e, p, score in answers if e not in hidden)
-        while part := list(itertools.islice(answers, self.model.n_entities if tail is None else 64)):
-            if self.calibrated:
-                self._decode(part, relation, head, tail)
+        bounded = tail is not None and self.calibrated and self._of_tail(relation, tail) != (0, math.inf)
+        while part := list(itertools.islice(answers, self.model.n_entities if tail is None or bounded else 64)):
+            for start in range(0, len(part) if self.calibrated else 0, 64 if bounded else len(part)):
+                self._decode(part[start : start + 64] if bounded else part, relation, head, tail)
+            if bounded:
+                self._condition_heads(part, relation, tail)
             yield from part
+
+    def _of_tail(self, relation, tail):
+        """(lower, upper): the run's bounds on the number of heads of (r, t)."""
+        return tuple(bounds_of(self.run, relation, [tail], inverse=True)[0].tolist())
+
+    def _condition_heads(self, part, relation, tail):
+        """Conditions the p of all heads of (?, r, t), of which each is given the bounds of its (h, r), on the bounds of
+        (r, t); accepted are no more than it has room for. Bounds that cannot hold leave nothing new."""
+        lower, upper = self._of_tail(relation, tail)
+        known = sum(bool(answer[1]) for answer in part)
+        new = [answer for answer in part if not answer[1] and answer[2] > 0]
+        least, most = max(math.ceil(lower) - known, 0), upper - known
+        p = np.zeros(len(new))
+        if least <= min(most, len(new)):
+            with np.errstate(divide="ignore"):
+                given = np.array([answer[2] for answer in new])
+                p = conditioned(np.log(given) - np.log1p(-given), least, most)
+        for answer, probable in zip(new, p.tolist()):
+            answer[2], answer[4] = probable, False
+        best = sorted((answer for answer in new if answer[2] > 0.5), key=lambda answer: -answer[2])
+        for answer in best[: int(min(max(most, 0), len(best)))]:
+            answer[4] = True
+        bound = [lower, None if math.isinf(upper) else upper]
+        self.heads = {"known": known, "expected": known + float(p.sum()), "bounds": bound}
 
     def _decode(self, part, relation, head, tail):
         """Fills in p, whether accepted, and the expected count, of answers to one question."""
@@ -100,7 +128,8 @@ class Answers:
         """{"expected": a count for the head, or for each head of the answers}, where the run is calibrated."""
         if not (self.calibrated and chosen):
             return {}
-        return {"expected": chosen[0][5] if query["tail"] is None else [each[5] for each in chosen]}
+        found = {"expected": chosen[0][5] if query["tail"] is None else [each[5] for each in chosen]}
+        return found | ({"heads": self.heads} if self.heads else {})
 
 
 def show_completions(folder, head, relation, tail, top, min_probability, hide_known, data, json_file=None):
@@ -108,8 +137,8 @@ def show_completions(folder, head, relation, tail, top, min_probability, hide_kn
     expected, beside the bound. json_file: also as JSON, a list of the answers with what the table says of each."""
     answers = Answers(folder, data, hide_known)
     run = answers.run
-    r = id_of(run.relations, relation, "relation")
-    entity = id_of(run.entities, head if tail is None else tail, "entity")
+    r = id_of(run.relations, relation, "relation", run.prefixes)
+    entity = id_of(run.entities, head if tail is None else tail, "entity", run.prefixes)
     everything = answers.complete(r, **{"head" if tail is None else "tail": entity})
     shown = (each for each in everything if each[2] >= min_probability and not (hide_known and each[1]))
     chosen = list(itertools.islice(shown, top))
@@ -137,6 +166,10 @@ def show_completions(folder, head, relation, tail, top, min_probability, hide_kn
         click.echo(
             f"{'expected tails' if answers.calibrated else 'X_hr'} of each head, beside its bound{answers.source}"
         )
+        if answers.heads:
+            known, expected, (lower, upper) = answers.heads.values()
+            bound = interval(lower, math.inf if upper is None else upper)
+            click.echo(f"expected heads of the tail = {expected:.2f}, of which {known} known, bound {bound}")
         return
     table(rows, headers, "rll")
     bound = f"bound {limits[0]}{answers.source}"
@@ -149,15 +182,17 @@ def show_completions(folder, head, relation, tail, top, min_probability, hide_kn
 
 def show_triple(folder, head, relation, tail, data, json_file=None):
     """The score and the probability of one triple, and its ranks as a tail and as a head, raw and filtered."""
-    run, dataset = open_run(folder, data)
-    h, t = (id_of(run.entities, name, "entity") for name in (head, tail))
-    r = id_of(run.relations, relation, "relation")
+    answers = Answers(folder, data, True)
+    run, dataset = answers.run, answers.dataset
+    h, t = (id_of(run.entities, name, "entity", run.prefixes) for name in (head, tail))
+    r = id_of(run.relations, relation, "relation", run.prefixes)
     model, triple = run.best_model(), np.array([[h, r, t]], np.int32)
     score = float(exact_scores(model, r, head=h)[t])
+    p = next((answer[2] for answer in answers.complete(r, head=h) if answer[0] == t), 0.0)  # 0: a loop that is none
     ranks = rank_triples(model, triple, dataset.known)
     x = {"x_hr": exact_sums_of(model, False, r, h), "x_rt": exact_sums_of(model, True, r, t)}
     report = {
-        "head": head, "relation": relation, "tail": tail, "score": score, "probability": float(probability(score)),
+        "head": head, "relation": relation, "tail": tail, "score": score, "probability": float(p),
         "known": known_answers(dataset, 0, h, r).get(t),
         **{setting: {"head": ranks[setting][0, 0], "tail": ranks[setting][0, 1]} for setting in ("raw", "filtered")},
         **x,
@@ -192,7 +227,7 @@ def answer_queries(folder, queries, top, min_probability, hide_known, data, out)
     entities, relations = ({name: i for i, name in enumerate(names)} for names in (run.entities, run.relations))
 
     def lines():
-        for _, head, relation, tail in read_queries(queries, entities, relations):
+        for _, head, relation, tail in read_queries(queries, entities, relations, run.prefixes):
             side = {"head": entities[head]} if tail is None else {"tail": entities[tail]}
             found = answers.complete(relations[relation], **side)
             shown = (each for each in found if each[2] >= min_probability and not (hide_known and each[1]))
@@ -207,7 +242,7 @@ def answer_queries(folder, queries, top, min_probability, hide_known, data, out)
         replace_file(out, lambda file: file.writelines(line.encode("utf-8") for line in lines()))
 
 
-def read_queries(path, entities, relations):
+def read_queries(path, entities, relations, prefixes=None):
     """Yield (line number, head, relation, None) or (line number, None, relation, tail) of a file of queries;
     CardkgeError where a line is none, or a name is unknown."""
     for number, text in read_blocks(path):
@@ -219,8 +254,17 @@ def read_queries(path, entities, relations):
             if (head == "?") == (tail == "?"):
                 form = "head<TAB>relation, or ?<TAB>relation<TAB>tail"
                 raise CardkgeError(f"{path}:{at}: not a query, {line[:80]!r}; expected {form}")
-            given = tail if head == "?" else head
-            for name, names, kind in ((given, entities, "entity"), (relation, relations, "relation")):
-                if name not in names:
-                    raise CardkgeError(f"{path}:{at}: unknown {kind} {name[:80]!r}; the run knows {len(names):,}")
-            yield at, *((None, relation, tail) if head == "?" else (head, relation, None))
+            given = _known_name(entities, tail if head == "?" else head, "entity", f"{path}:{at}", prefixes)
+            relation = _known_name(relations, relation, "relation", f"{path}:{at}", prefixes)
+            yield at, *((None, relation, given) if head == "?" else (given, relation, None))
+
+
+def _known_name(names, name, kind, where, prefixes):
+    """The name as the run spells it, with a warning where that is another way."""
+    if name in names:
+        return name
+    try:
+        spelt = list(names)
+        return spelt[id_of(spelt, name, kind, prefixes)]
+    except CardkgeError as error:
+        raise CardkgeError(f"{where}: {error}") from error

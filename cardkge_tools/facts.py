@@ -159,7 +159,7 @@ def fact_decoder(run, dataset, folder, heads, relations, known):
 
 def pairs_to_complete(run, dataset, relation):
     """The (h, r) in scope, of one relation by name or of all."""
-    chosen = None if relation is None else [found(run.relations, relation, "relation")]
+    chosen = None if relation is None else [found(run.relations, relation, "relation", run.prefixes)]
     return scope_pairs(dataset.train, len(run.entities), len(run.relations), chosen, run.types)
 
 

@@ -10,8 +10,13 @@ from cardkge_tools.spelling import find_name
 from cardkge_tools.terminal import warn
 
 
-def found(names, name, kind):
-    """The id of a name that the user gave; a warning where it is spelt otherwise there."""
+def found(names, name, kind, prefixes=None):
+    """The id of a name that the user gave, perhaps as the IRI that its short form stands for by these prefixes; a
+    warning where it is spelt otherwise there."""
+    iri = prefixes.expand(name) if prefixes and name not in names else None
+    short = prefixes.shorten(iri) if iri else None
+    if short in names:
+        return names.index(short)
     position, note = find_name(names, name, kind)
     if note:
         warn(note)

@@ -1,6 +1,7 @@
 """Names as people write them: which look the same, and how one is found."""
 
 import collections
+import contextlib
 import difflib
 import os
 import unicodedata
@@ -65,7 +66,8 @@ def find_name(names, name, kind):
     same, if there is one such name, and the note says so; else note is None. CardkgeError for an unknown name, which
     proposes similar ones."""
     # where the locale is not UTF-8, Python has read the argument's bytes in another way
-    name = os.fsencode(name).decode("utf-8", "replace")
+    with contextlib.suppress(UnicodeEncodeError):  # a name that this locale has no bytes for is of a file, or whole
+        name = os.fsencode(name).decode("utf-8", "replace")
     if name in names:
         return names.index(name), None
     form = plain_form(name)

@@ -60,8 +60,13 @@ class Program(click.Group):
     @staticmethod
     def fail(ctx, error):
         """The one line of an error, and exit code 1."""
-        click.echo("error: " + " ".join(str(error).splitlines()), err=True)
+        click.echo("error: " + shortened(" ".join(str(error).splitlines())), err=True)
         ctx.exit(1)
+
+
+def shortened(message):
+    """A message without the midst, where somebody's text in it is very long."""
+    return message if len(message) <= 1000 else f"{message[:600]} ... {message[-300:]}"
 
 
 class Real(click.FloatRange):
@@ -128,7 +133,7 @@ def was_given(context, name):
 
 def warn(message):
     """A line on stderr for what a user should know."""
-    say(f"warning: {message}", err=True)
+    say(f"warning: {shortened(message)}", err=True)
 
 
 @contextlib.contextmanager

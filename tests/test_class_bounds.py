@@ -1,10 +1,13 @@
 """Bounds of classes and of inverses in training, violations and saved runs."""
 
+import itertools
+import json
 import math
 
 import gradcheck
 import numpy as np
 import pytest
+from conftest import invoke
 
 import cardkge
 from cardkge import CardkgeError, algorithm_1, cardinality_penalty, cardinality_sums
@@ -175,3 +178,64 @@ def test_a_class_bound_lowers_the_sums_of_its_members():
         members = types.members("city")
         means.append([cardinality_sums(run.model, data.relations.index(name), members).mean() for name in names])
     assert (np.array(means[0]) < 0.8 * np.array(means[1])).all(), means
+
+
+def predicted(*arguments):
+    result = invoke("predict", *arguments, "--json", "-")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def enumerated(p, lower, upper):
+    """P(i in S | lower <= |S| <= upper) of independent members with chances p, over all sets."""
+    total, inside = 0.0, np.zeros(len(p))
+    for members in itertools.product((0, 1), repeat=len(p)):
+        if lower <= sum(members) <= upper:
+            weight = np.prod(np.where(members, p, 1 - p))
+            total += weight
+            inside += weight * np.array(members)
+    return inside / total
+
+
+def test_bounds_of_the_tail_condition_heads(family, tmp_path):
+    """(?, r, t): the probabilities of the heads, given how many there may be; an (h, r) that is full gets 0."""
+    common = ["--data", family, "--dim", 4, "--epochs", 3, "--batches", 1, "--seed", 3]
+    assert invoke("train", *common, "--bounds", family / "bounds.tsv", "--out", tmp_path / "free").exit_code == 0
+    query = ["--relation", "lives", "--tail", "paris", "--top", 9]
+    free = predicted(tmp_path / "free", *query)
+    assert "heads" not in free and [row["known"] for row in free["answers"]].count(None) == 2
+    (family / "inverse.tsv").write_text(FILES["bounds.tsv"] + "^lives\t4\t4\n")
+    assert (
+        invoke("train", *common, "--bounds", family / "inverse.tsv", "--lambda", 0, "--out", tmp_path / "run").exit_code
+        == 0
+    )
+    for lower, upper in ((4, 4), (0, 3), (3, 4), (0, 2), (6, 7)):
+        run = cardkge.load_run(tmp_path / "run")
+        bounds = [b for b in run.constraints.bounds if b.name != "^lives" and (b.name, b.kind) != ("lives", "person")]
+        run.constraints = Constraints([*bounds, Bound("lives", lower, upper, inverse=True)], run.relations, run.types)
+        cardkge.save_run(run, tmp_path / "run")
+        without = Constraints([b for b in run.constraints.bounds if b.name != "^lives"], run.relations, run.types)
+        run.constraints = without if without.special else None
+        cardkge.save_run(run, tmp_path / "plain")
+        free, found = predicted(tmp_path / "plain", *query), predicted(tmp_path / "run", *query)
+        p = {row["entity"]: row["probability"] for row in free["answers"] if row["known"] is None}
+        new = [row for row in found["answers"] if row["known"] is None]
+        known = len(found["answers"]) - len(new)
+        assert known == 3 and len(new) == len(p) == 2
+        if known > upper or lower - known > len(new):
+            expected = [0.0] * len(new)
+        else:
+            expected = enumerated(np.array([p[row["entity"]] for row in new]), lower - known, upper - known)
+        assert [row["probability"] for row in new] == pytest.approx(list(expected), rel=1e-9, abs=1e-12)
+        assert found["heads"]["bounds"] == [lower, upper] and found["heads"]["known"] == 3
+        assert found["heads"]["expected"] == pytest.approx(3 + sum(expected))
+        assert sum(row["accepted"] for row in new) <= max(upper - known, 0)
+
+
+def test_one_triple_has_the_probability_of_the_table(family, tmp_path):
+    options = ["--data", family, "--dim", 4, "--epochs", 3, "--batches", 1, "--bounds", family / "bounds.tsv"]
+    assert invoke("train", *options, "--out", tmp_path / "run").exit_code == 0
+    rows = predicted(tmp_path / "run", "--head", "cleo", "--relation", "parent")["answers"]
+    for row in rows:
+        one = predicted(tmp_path / "run", "--head", "cleo", "--relation", "parent", "--tail", row["entity"])
+        assert (one["probability"], one["known"]) == (row["probability"], row["known"])

@@ -16,7 +16,7 @@ from conftest import invoke
 
 import cardkge
 from cardkge import CardkgeError
-from cardkge_tools import display, figures, files, spelling
+from cardkge_tools import display, figures, files, opening, rdf, spelling
 from cardkge_tools.engine.threads import cpu_quota
 from cardkge_tools.importing import ImportOptions, import_graph
 from cardkge_tools.splitting import split_folder
@@ -311,9 +311,44 @@ def test_names_are_shown_as_they_are(name, text):
 
 
 def test_a_long_name_makes_a_short_message(folder, tmp_path):
+    """Wherever a user's text comes into a message."""
     trained(folder, tmp_path / "run")
-    result = invoke("predict", tmp_path / "run", "--head", "x" * 100_000, "--relation", "knows")
-    assert result.exit_code == 1 and len(result.stderr) < 400
+    long = "x" * 100_000
+    (tmp_path / "queries").write_text(f"{long}\tknows\n")
+    (tmp_path / "bounds.tsv").write_text(f"knows{long}\t0\t1\n")
+    (tmp_path / "facts.csv").write_text(f"{long},p\n")
+    for arguments in (
+        ("predict", tmp_path / "run", "--head", long, "--relation", "knows"),
+        ("predict", tmp_path / "run", "--head", "anna", "--relation", long),
+        ("predict", tmp_path / "run", "--queries", tmp_path / "queries"),
+        ("complete", tmp_path / "run", "--relation", long),
+        ("train", "--data", long, "--out", tmp_path / "new"),
+        ("train", "--data", folder, "--bounds", tmp_path / "bounds.tsv", "--out", tmp_path / "new"),
+        ("data", "show", long),
+        ("import", tmp_path / "facts.csv", "--out", tmp_path / "new"),
+        ("import", f"{long}.nt", "--out", tmp_path / "new"),
+        ("import", tmp_path / "facts.csv", "--columns", long, "--out", tmp_path / "new"),
+        ("split", folder, "--out", tmp_path / long),
+    ):
+        result = invoke(*arguments)
+        assert result.exit_code == 1 and result.stderr.startswith("error: ") and len(result.stderr) < 1100, arguments[
+            :1
+        ]
+
+
+def test_a_name_is_found_by_its_iri_and_in_another_form(folder, tmp_path):
+    prefixes = rdf.Prefixes({"ex": "http://example.org/"})
+    names = ["b", "ex:a", "Bj\u00f6rn"]
+    for given in ("ex:a", "http://example.org/a", "<http://example.org/a>"):
+        assert opening.found(names, given, "entity", prefixes) == 1
+    with pytest.raises(CardkgeError, match=r"'http://example.org/c' is unknown"):
+        opening.found(names, "http://example.org/c", "entity", prefixes)
+    data = write(tmp_path / "b", [*LINES, "Bj\u00f6rn\tknows\tanna"], LINES[:1], LINES[:1])
+    trained(data, tmp_path / "run")
+    (tmp_path / "queries").write_text("Bjo\u0308rn\tknows\n?\tknows\tanna \n")
+    result = invoke("predict", tmp_path / "run", "--queries", tmp_path / "queries", "--top", 1)
+    assert result.stdout.startswith("Bj\u00f6rn\tknows\t")
+    assert result.stdout.splitlines()[1].split("\t")[2] == "anna" and result.stderr.count("which looks alike, is") == 2
 
 
 def test_progress_is_on_stderr_and_the_objective_a_mean_per_example(folder, tmp_path):
