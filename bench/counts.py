@@ -1,9 +1,12 @@
 """What bounds are worth at prediction: `python bench/counts.py RUN...`, runs of one data set, of different seeds.
 
-Each run is calibrated anew on its valid split, and its answers are measured against test (as `evaluate --sets` does it)
-given the true bounds (bounds.tsv of the data set), none, and the controls: the true bounds permuted over the relations,
-uppers three times as large, and those mined from train. --valid SHARE calibrates on a part of valid, of several draws;
-the rest of valid then counts as missing. Prints means and 95 % intervals.
+Each run is calibrated anew on its valid split, and its answers are measured against test (as `evaluate --sets` does)
+given the true bounds (bounds.tsv of the data set), those of classes beside them (shapes.ttl), none, and the controls:
+no conditioning, but cut at the bound; the true bounds permuted over the relations, uppers three times as large, and
+those mined from train; and calibrations that know of the score alone, or of it and of the known tails. --valid SHARE
+calibrates on a part of valid, of several draws; the rest of valid then counts as missing. --halves trains each run
+anew, its epoch chosen on a half of valid, and calibrates on that half and on the other. Prints means and 95 %
+intervals.
 """
 
 import argparse
@@ -11,6 +14,7 @@ import dataclasses
 import os
 import sys
 from pathlib import Path
+from unittest import mock
 
 for _variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"
@@ -20,7 +24,9 @@ import numpy as np  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
 import cardkge  # noqa: E402
-from cardkge_tools.counts import calibrate, evaluate_sets  # noqa: E402
+from cardkge import N_KNOWN, CardkgeError, fit_calibration  # noqa: E402
+from cardkge_tools import counts  # noqa: E402
+from cardkge_tools.counts import Calibration, Decoder, calibrate, evaluate_sets  # noqa: E402
 from cardkge_tools.statistics import estimate, percent  # noqa: E402
 
 SHOWN = ("ap", "best_f1", "f1", "precision", "mean_probability", "ece")
@@ -29,13 +35,98 @@ SHOWN = ("ap", "best_f1", "f1", "precision", "mean_probability", "ece")
 def kinds_of_bounds(dataset):
     """Name -> bounds (R, 2), None for no conditioning."""
     true = cardkge.read_bounds(dataset.folder / "bounds.tsv", dataset.relations)
-    return {
+    kinds = {
         "true": true,
         "none": None,
         "permuted": np.roll(true, 1, axis=0),
         "uppers x 3": true * [1, 3],
         "mined": cardkge.find_bounds("mined", dataset),
     }
+    shapes = dataset.folder / "shapes.ttl"
+    if shapes.exists():
+        try:
+            files = f"{dataset.folder / 'bounds.tsv'},{shapes}"
+            kinds["true, of classes too"] = cardkge.find_constraints(files, dataset)[0]
+        except CardkgeError as error:  # without pyoxigraph
+            print(error, file=sys.stderr)
+    return kinds
+
+
+class CutDecoder(Decoder):
+    """Unconditioned probabilities, 0 for what is not among the best that the bound of its (h, r) has room for."""
+
+    def __init__(self, model, calibration, bounds, *answers):
+        super().__init__(model, calibration, bounds, *answers)
+        self.plain = Decoder(model, calibration, None, *answers)
+
+    def decode(self, heads, relations, scores):
+        """As Decoder's."""
+        found = self.plain.decode(heads, relations, scores)
+        room = counts.room_left(self.bounds.of(relations, heads), found["known"])
+        kept = np.zeros(len(found["p"]), bool)
+        kept[counts.acceptable(found, room, 0.0)] = True
+        return found | {"p": np.where(kept, found["p"], 0.0)}
+
+
+def calibrate_by_score(model, dataset, known_too, seed, types):
+    """A Calibration fitted as `calibrate` does, of log odds a score + c; known_too: for 0, 1, more known tails each."""
+    n, r, missing = model.n_entities, model.n_relations, len(dataset.test)
+    share = len(dataset.valid) / (len(dataset.valid) + missing)
+    scope = cardkge.scope_pairs(dataset.train, n, r, types=types)
+    rng = np.random.default_rng([seed, 5])
+    pairs = counts._fitting_pairs(*scope, dataset.valid, n, r, rng)
+    rows = counts._fitting_rows(model, dataset.train, dataset.valid, *pairs, seed, None, None)
+    relation, scores, _, known, found, weight = rows
+    centre, spread = np.average(scores, weights=weight), float(np.std(scores))
+    x, ones = np.column_stack(((scores - centre) / spread, np.ones(len(scores)))), np.ones(2)
+    coefficients, state = np.zeros((r, N_KNOWN, 3)), np.minimum(known, N_KNOWN - 1) if known_too else 0 * known
+
+    def fit(part, prior, precision):
+        return fit_calibration(x[part], found[part], weight[part], share, prior, precision * ones)
+
+    of_all = fit(slice(None), 0 * ones, 1e-3)
+    for k in range(N_KNOWN):
+        chosen = state == (k if known_too else 0)
+        common = fit(chosen, of_all, counts.PRIOR)
+        for i in range(r):
+            u, c = fit(chosen & (relation == i), common, counts.PRIOR)
+            a = np.exp(u) / spread
+            coefficients[i, k] = a, 0, c - a * centre
+    return Calibration(coefficients, share, len(dataset.valid), missing)
+
+
+def measured(run, whole, dataset):
+    """Yield (name, measures) of a run calibrated on this part of the data."""
+    model, seed, types = run.best_model(), run.settings.seed, run.types
+    calibration = calibrate(model, dataset.train, dataset.valid, len(dataset.test), seed=seed, types=types)
+    kinds = kinds_of_bounds(whole)
+    for name, bounds in kinds.items():
+        yield name, evaluate_sets(model, calibration, bounds, dataset, types=types)[0]
+    with mock.patch.object(counts, "Decoder", CutDecoder):
+        yield "none, cut at the true bound", evaluate_sets(model, calibration, kinds["true"], dataset, types=types)[0]
+    for title, known_too in (("score alone", False), ("score and known", True)):
+        calibration = calibrate_by_score(model, dataset, known_too, seed, types)
+        for name in ("true", "none"):
+            yield f"{title}: {name}", evaluate_sets(model, calibration, kinds[name], dataset, types=types)[0]
+
+
+def halved(run, whole):
+    """Yield (name, measures) of a run trained anew, its epoch chosen on a half of valid, and calibrated on that half,
+    and on the other. Both know train and all of valid when they are measured."""
+    settings = dataclasses.replace(run.settings, bounds="none")
+    order = np.random.default_rng([8, settings.seed]).permutation(len(whole.valid))
+    halves = [whole.valid[np.sort(part)] for part in np.array_split(order, 2)]
+    chosen_on = dataclasses.replace(whole, valid=halves[0])
+    new = cardkge.new_run(settings, chosen_on)
+    cardkge.train(new, chosen_on)
+    true = kinds_of_bounds(whole)["true"]
+    for title, valid in zip(("on the half that chose", "on the other half"), halves):
+        missing = len(whole.valid) - len(valid) + len(whole.test)
+        fitted = calibrate(new.best_model(), whole.train, valid, missing, seed=settings.seed, types=new.types)
+        fitted = dataclasses.replace(fitted, share=len(whole.valid) / (len(whole.valid) + len(whole.test)))
+        for name, bounds in (("true", true), ("none", None)):
+            yield f"{title}: {name}", evaluate_sets(new.best_model(), fitted, bounds, whole, types=new.types)[0]
+    print(f"seed {settings.seed}: epoch {new.best['epoch']} of {settings.epochs} chosen", file=sys.stderr)
 
 
 def parts_of_valid(dataset, share, draws):
@@ -50,21 +141,21 @@ def parts_of_valid(dataset, share, draws):
         yield dataclasses.replace(dataset, valid=kept, test=np.concatenate((dataset.test, missing)))
 
 
-def main():
+def main(arguments=None):
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--valid", type=float, default=1.0, metavar="SHARE", help="of valid, to calibrate on")
     parser.add_argument("--draws", type=int, default=5, help="of that part")
-    options = parser.parse_args()
+    parser.add_argument("--halves", action="store_true", help="what choosing the epoch on valid costs")
+    options = parser.parse_args(arguments)
     found = {}
     for folder in options.runs:
         run = cardkge.load_run(folder)
         whole = cardkge.load_dataset(run.settings.data)
-        for dataset in parts_of_valid(whole, options.valid, options.draws):
-            calibration = calibrate(run.best_model(), dataset.train, dataset.valid, len(dataset.test))
-            for name, bounds in kinds_of_bounds(whole).items():
-                measures, _ = evaluate_sets(run.best_model(), calibration, bounds, dataset)
+        parts = [whole] if options.halves else parts_of_valid(whole, options.valid, options.draws)
+        for dataset in parts:
+            for name, measures in halved(run, whole) if options.halves else measured(run, whole, dataset):
                 found.setdefault(name, []).append(measures)
     rows = [[name, *(percent(estimate([one[key] for one in part])) for key in SHOWN)] for name, part in found.items()]
     for row, part in zip(rows, found.values()):
@@ -72,7 +163,7 @@ def main():
             f"{np.mean([one['count_mae'] for one in part]):.4f}",
             f"{np.mean([one['out_of_bounds'] for one in part]):.2%}",
         ]
-    known = np.mean([one["known_count_mae"] for one in found["true"]])
+    known = np.mean([one["known_count_mae"] for one in next(iter(found.values()))])
     print(tabulate(rows, ["bounds", *SHOWN, "count MAE", "out of bounds"], "github", disable_numparse=True))
     print(f"count MAE of the known facts alone: {known:.4f}")
 

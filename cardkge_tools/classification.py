@@ -194,27 +194,34 @@ class Features:
     columns: np.ndarray
 
 
-def features(model, limits, train, triples):
-    """The Features of triples (n, 3) that are asked, given train (m, 3). limits: Constraints, bounds (R, 2), or
-    None."""
-    n, r = model.n_entities, model.n_relations
-    keys = triple_keys(*np.asarray(train).T, n, r)
-    asked = np.isin(keys, triple_keys(*triples.T, n, r))
-    facts = Facts(np.asarray(train)[~asked], n, r)
-    answers = Answers(facts.triples, n, r)
+def without(train, triples, n_entities, n_relations):
+    """Those of train (m, 3) that are none of the triples (n, 3) asked."""
+    keys = (triple_keys(*np.asarray(each).T, n_entities, n_relations) for each in (train, triples))
+    return np.asarray(train)[~np.isin(*keys)]
+
+
+def full_bounds(limits, answers, triples):
+    """(n,) bool: (h, r) or (r, t) of triples (n, 3) has as many answers already as its bound allows. limits:
+    Constraints, bounds (R, 2), or None."""
     heads, relations, tails = triples.T
-    known, counts = answers.count(heads, relations), answers.heads_of(relations, tails)
-    frequency = np.log(counts + 0.5)
+    if limits is None:
+        return np.zeros(len(triples), bool)
+    limits = limits if hasattr(limits, "of") else PlainBounds(limits, len(limits))
+    full = room_left(limits.of(relations, heads), answers.count(heads, relations)) == 0
+    return full | (room_left(limits.of(relations, tails, inverse=True), answers.heads_of(relations, tails)) == 0)
+
+
+def features(model, limits, train, triples):
+    """The Features of triples (n, 3) that are asked, given train (m, 3) and limits as in `full_bounds`."""
+    n, r = model.n_entities, model.n_relations
+    facts = Facts(without(train, triples, n, r), n, r)
+    answers, (heads, relations, tails) = Answers(facts.triples, n, r), triples.T
+    known, frequency = answers.count(heads, relations), np.log(answers.heads_of(relations, tails) + 0.5)
     score, total = softmax_scores(model, facts, triples, 1).T
     head_score, head_total = softmax_scores(model, facts, triples, 0).T
-    full = np.zeros(len(triples), bool)
-    if limits is not None:
-        limits = limits if hasattr(limits, "of") else PlainBounds(limits, r)
-        full = room_left(limits.of(relations, heads), known) == 0
-        full |= room_left(limits.of(relations, tails, inverse=True), counts) == 0
     columns = (
         score - total, total, head_score - head_total, frequency, known > 0, known > 1, np.log1p(facts.degree[heads]),
-        full, facts.lifts(triples),
+        full_bounds(limits, answers, triples), facts.lifts(triples),
     )  # fmt: skip
     return Features(relations, score, frequency, np.column_stack(columns))
 

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, ok, write_ring
 
 import cardkge
 
@@ -21,7 +21,7 @@ def bench(monkeypatch):
     for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.setenv(name, "1")
     yield
-    for name in ("compare", "make_graph", "scaling", "peers"):
+    for name in ("compare", "make_graph", "scaling", "peers", "counts", "baselines"):
         sys.modules.pop(name, None)
 
 
@@ -162,3 +162,109 @@ def test_wrong_use_is_explained():
     out = program("--only", "train,speed")
     assert out.returncode == 2
     assert "no section speed; there are train, softmax, roofline" in out.stderr
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# bench/baselines.py, bench/counts.py
+# ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ring(tmp_path_factory):
+    """A run of a ring, with its bounds: every entity has one tail of each relation."""
+    folder = tmp_path_factory.mktemp("bench")
+    data = write_ring(folder / "ring", 80)
+    (data / "bounds.tsv").write_text("r0\t1\t1\nr1\t1\t1\nr2\t1\t1\n", encoding="utf-8")
+    ok("train", "--data", data, "--loss", "softmax", "--dim", 24, "--epochs", 40, "--out", folder / "run")
+    return folder / "run"
+
+
+def table_of(text, number):
+    """The cells of a table of several, by the first of each row."""
+    lines = [line for line in text.split("\n\n")[number].splitlines() if line.startswith("|")]
+    return {cells[0]: cells[1:] for cells in ([c.strip() for c in line.strip("|").split("|")] for line in lines[2:])}
+
+
+def test_baselines_side_by_side(bench, ring, capsys):
+    import baselines
+
+    baselines.main([str(ring)])
+    out = capsys.readouterr().out
+    labels, facts, sets = (table_of(out, number) for number in range(3))
+    assert {"frequency of the tail alone", "threshold per relation", "Platt per relation"} < set(labels)
+    assert {"ours, bounds: none", "ours, bounds: mined", "ours, bounds: true"} < set(labels)
+    assert set(facts) == {"threshold per relation", "Platt per relation", "ours", "ours, given the bounds"}
+    assert {"softmax score (Zhu et al.)", "p, given the bounds"} < set(sets)
+    shares = [float(x) for row in (*labels.values(), *facts.values()) for x in row[1:5] if x != "-"]
+    assert all(0 <= share <= 100 for share in shares)
+
+
+def test_conformal_sets_cover_what_they_promise(bench):
+    """Exchangeable questions, of a conformity known in advance: a set of the best (1 - share) quantile and above."""
+    from baselines import answer_sets, conformal_threshold
+
+    table = np.random.default_rng(0).random((4000, 50))
+    triples = np.column_stack((np.arange(4000), np.zeros(4000, int), np.zeros(4000, int)))
+
+    def conformity(heads, relations):
+        return table[heads]
+
+    limit = conformal_threshold(conformity, triples[:99], 0.9)
+    assert limit == np.sort(table[:99, 0])[9]  # the tenth of (99 + 1) from below
+    held, size, everywhere, right = answer_sets(conformity, limit, triples[99:], triples[99:, :2].T)
+    assert abs(held - 0.9) < 0.08 and held == pytest.approx((table[99:, 0] >= limit).mean())
+    assert size == everywhere == pytest.approx((table[99:] >= limit).sum(1).mean())
+    assert right == pytest.approx(held / size)
+    assert conformal_threshold(conformity, triples[:5], 0.9) == -np.inf  # too few to promise it
+
+
+def test_false_triples_are_of_no_split(bench, make_dataset):
+    from baselines import labelled
+
+    data = make_dataset([(0, 0, 1), (0, 0, 2), (3, 0, 4), (3, 1, 1)], [(3, 0, 1)], [(3, 0, 2)])
+    found, labels = labelled(data, data.valid, np.random.default_rng(0))
+    assert found.tolist() == [[3, 0, 1]] and labels.tolist() == [True]  # 3 has every tail of 0 in some split
+    found, labels = labelled(data, data.train, np.random.default_rng(0))
+    assert labels.tolist() == [True, False, True, False, True, True]
+    assert found[1].tolist() == found[3].tolist() == [0, 0, 4]
+
+
+def test_controls_of_bounds(bench, ring, capsys):
+    import counts
+
+    counts.main([str(ring)])
+    rows = table_of(capsys.readouterr().out, 0)
+    assert {
+        "true",
+        "none",
+        "permuted",
+        "none, cut at the true bound",
+        "score alone: true",
+        "score and known: none",
+    } <= set(rows)
+    assert rows["true"] == rows["permuted"]  # they are all alike here
+    assert rows["true"][-1] == "0.00%"
+    counts.main([str(ring), "--valid", "0.5", "--draws", "2"])
+    assert "±" in table_of(capsys.readouterr().out, 0)["true"][0]
+    counts.main([str(ring), "--halves"])
+    rows = table_of(capsys.readouterr().out, 0)
+    assert set(rows) == {
+        f"on the {half}: {name}" for half in ("half that chose", "other half") for name in ("true", "none")
+    }
+
+
+def test_what_is_cut_is_beyond_the_bound(bench, make_model):
+    """The best of each (h, r) keep their probabilities, as many as there is room for; the others have none."""
+    from counts import CutDecoder
+
+    model, calibration = make_model("distmult", 9, 2), cardkge.Calibration(np.tile([0.5, 0.5, 0.0], (2, 3, 1)), 0.5)
+    known = cardkge.Answers(np.array([(0, 0, 1), (0, 1, 2)]), 9, 2)
+    heads, relations = np.array([0, 0, 1]), np.array([0, 1, 0])
+    scores = model.score_tails(heads, relations)
+    plain = cardkge.Decoder(model, calibration, None, known).decode(heads, relations, scores)
+    cut = CutDecoder(model, calibration, np.array([(0, 3.0), (0, 1.0)]), known).decode(heads, relations, scores)
+    for row, room in enumerate((2, 0, 3)):
+        before, after = (found["p"][found["row"] == row] for found in (plain, cut))
+        best = np.argsort(-before)[:room]
+        assert len(before) > room and np.flatnonzero(after).tolist() == sorted(best.tolist())
+        np.testing.assert_array_equal(after[best], before[best])
