@@ -59,14 +59,15 @@ def main():
 
 
 @main.group(invoke_without_command=True)
+@json_option
 @click.pass_context
-def data(ctx):
+def data(ctx, json_file):
     """The data sets: their sizes, and where they were found."""
     if ctx.invoked_subcommand:
         return
     from cardkge_tools.reports import show_data_sets
 
-    show_data_sets()
+    show_data_sets(json_file)
 
 
 @data.command()
@@ -148,7 +149,8 @@ def mine(ctx, data, columns, population, confidence, likelihood, min_support, ou
 @option("--delimiter", str, None, "Tables: between fields.  [default: tab, or a comma in .csv]")
 @option("--normalise", bool, False, "Tables: names in NFC, without spaces at their ends.")
 @option("--force", bool, False, "Replace an imported graph at --out.")
-def import_(files, out, bounds, prefix, force, **options):
+@json_option
+def import_(files, out, bounds, prefix, force, json_file, **options):
     """Make a folder of triples from FILEs: N-Triples, N-Quads, Turtle, TriG, RDF/XML, JSON-LD (extra: rdf), TSV, CSV,
     all of them .gz too, or an OpenKE folder.
 
@@ -160,7 +162,7 @@ def import_(files, out, bounds, prefix, force, **options):
     """
     from cardkge_tools.intake import run_import
 
-    run_import(files, out, bounds, prefix, force, options)
+    run_import(files, out, bounds, prefix, force, json_file, options)
 
 
 @main.command()
@@ -345,15 +347,13 @@ def evaluate(
     "The part of the facts missing from train that valid holds.  [default: |valid| / (|valid| + |test|)]",
 )
 @moved_data
+@json_option
 @threads_option
-def calibrate(folder, share, data, threads):
+def calibrate(folder, share, data, json_file, threads):
     """Fit how probable it is that a triple of a score is a fact, for RUN, on its valid split (as `train` does)."""
-    from cardkge_tools.facts import calibrate_run, show_calibration
-    from cardkge_tools.opening import open_run
+    from cardkge_tools.facts import calibrate_command
 
-    run, dataset = open_run(folder, data)
-    calibrate_run(run, dataset, folder, threads, share)
-    show_calibration(run, dataset)
+    calibrate_command(folder, data, share, threads, json_file)
 
 
 @main.command()
@@ -496,7 +496,8 @@ def violations(folder, other, bounds, data, json_file, plot, threads):
 @main.command()
 @run_argument
 @option("--plot", FILE, None, "Draw the curves there (.png, .pdf, ...); needs matplotlib.")
-def history(folder, plot):
+@json_option
+def history(folder, plot, json_file):
     """The training curve of RUN: a table of some 20 epochs, or with --plot a figure of all.
 
     objective, loss and penalty are means per example, a positive triple or a corruption; valid MRR and hits@10 are
@@ -504,7 +505,8 @@ def history(folder, plot):
     """
     from cardkge import CardkgeError
     from cardkge_tools.figures import import_pyplot, plot_history
-    from cardkge_tools.reports import show_history
+    from cardkge_tools.files import is_stdout, write_json
+    from cardkge_tools.reports import curve, show_history
     from cardkge_tools.runs import load_run
 
     pyplot = import_pyplot(plot) if plot else None
@@ -513,7 +515,9 @@ def history(folder, plot):
         raise CardkgeError(f"{folder} has completed no epoch yet: there is no history to show")
     if plot:
         plot_history(pyplot, run, plot, Path(folder).resolve().name)
-    else:
+    if json_file:
+        write_json(json_file, curve(run))
+    if not (plot or is_stdout(json_file)):
         show_history(run)
 
 
@@ -626,7 +630,8 @@ def reproduce(ctx, table_name, data, models, seeds, jobs, threads, out, project,
 
 @main.command("check")
 @click.argument("name", metavar="MODEL")
-def check_command(name):
+@json_option
+def check_command(name, json_file):
     """Check MODEL, PATH.py:CLASS or one of the three: its gradients and its ways of scoring.
 
     Gradients are compared with central differences, number by number, in float64, on a small model: those of
@@ -635,7 +640,7 @@ def check_command(name):
     """
     from cardkge_tools.reports import show_check
 
-    show_check(name)
+    show_check(name, json_file)
 
 
 @main.group()

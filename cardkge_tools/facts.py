@@ -3,6 +3,7 @@
 import functools
 import io
 import os
+from pathlib import Path
 
 import click
 import numpy as np
@@ -22,8 +23,8 @@ from cardkge_tools.counts import (
 )
 from cardkge_tools.engine.ranking import check_finite
 from cardkge_tools.figures import import_pyplot, plot_facts
-from cardkge_tools.files import is_stdout, replace_file, write_json
-from cardkge_tools.opening import found, open_to_measure
+from cardkge_tools.files import is_stdout, read_json, replace_file, write_json
+from cardkge_tools.opening import found, open_run, open_to_measure
 from cardkge_tools.own import LOADED
 from cardkge_tools.rdf import read_prefixes
 from cardkge_tools.runs import save_calibration
@@ -31,8 +32,19 @@ from cardkge_tools.terminal import counter, say, table, warn
 from cardkge_tools.workers import carry_out_on_cluster, output_of, this_program
 
 
-def calibrate_run(run, dataset, folder, threads, share=None):
-    """Calibrate a run on the valid split of its data, and keep that in its folder."""
+def calibrate_command(folder, data, share, threads, json_file):
+    """`calibrate`: what came of it as a table, or as JSON, what calibration.json says."""
+    run, dataset = open_run(folder, data)
+    calibrate_run(run, dataset, folder, threads, share, quiet=is_stdout(json_file))
+    if json_file:
+        write_json(json_file, read_json(Path(folder) / "calibration.json"))
+    if not is_stdout(json_file):
+        show_calibration(run, dataset)
+
+
+def calibrate_run(run, dataset, folder, threads, share=None, quiet=False):
+    """Calibrate a run on the valid split of its data, and keep that in its folder; quiet: what is said goes to
+    stderr."""
     if run.settings.final:
         raise CardkgeError(f"{folder}: it was trained on valid too, and has the calibration of the run it was made of")
     check_finite(run.best_model().params)
@@ -51,7 +63,7 @@ def calibrate_run(run, dataset, folder, threads, share=None):
     save_calibration(run, folder)
     found = run.calibration
     given = "as given" if share else f"{found.valid:,} / ({found.valid:,} + {found.missing:,}): test is what is missing"
-    say(f"calibrated on valid, which is taken for {found.share:.3g} of the facts that train lacks ({given})")
+    say(f"calibrated on valid, which is taken for {found.share:.3g} of the facts that train lacks ({given})", err=quiet)
 
 
 def calibrated_run(run, folder):

@@ -27,7 +27,7 @@ def prefixes_of(given):
     return found
 
 
-def run_import(files, out, bounds, prefix, force, options):
+def run_import(files, out, bounds, prefix, force, json_file, options):
     """Import, with progress on stderr, and say what came of it."""
     options = ImportOptions(prefixes=prefixes_of(prefix), **options)
     with contextlib.ExitStack() as open_counters:
@@ -41,6 +41,10 @@ def run_import(files, out, bounds, prefix, force, options):
         result = import_graph(files, out, options, bounds, force, progress)
     for note in result.notes:
         warn(note)
+    if json_file:
+        write_json(json_file, vars(result) | {"folder": str(out)})
+    if is_stdout(json_file):
+        return
     click.echo(f"{out}: {result.triples:,} triples, {result.entities:,} entities, {result.relations:,} relations")
     if result.typed:
         click.echo(f"{result.typed:,} entities have one of {result.classes:,} classes")

@@ -11,6 +11,7 @@ from cardkge_tools.checking import check_model
 from cardkge_tools.display import brief
 from cardkge_tools.download import dataset_table
 from cardkge_tools.engine.ranking import cardinality_violations, ranges, rank_triples
+from cardkge_tools.files import is_stdout, write_json
 from cardkge_tools.own import use_model
 from cardkge_tools.spelling import counted_look_alikes
 from cardkge_tools.splitting import described, leaks, related_relations
@@ -49,10 +50,14 @@ def show_violations(found):
         click.echo("no relation is bounded")
 
 
-def show_data_sets():
+def show_data_sets(json_file=None):
     """The table of the data sets known by name."""
-    rows = []
-    for entry in dataset_table():
+    rows, entries = [], dataset_table()
+    if json_file:
+        write_json(json_file, [each | {"folder": each["folder"] and str(each["folder"])} for each in entries])
+    if is_stdout(json_file):
+        return
+    for entry in entries:
         sizes = [entry[k] for k in ("entities", "relations", *SPLITS)]
         found = str(entry["folder"] or f"not on this machine; {entry['source']}")
         rows.append([entry["name"], *(f"{n:,}" if n else "-" for n in sizes), found])
@@ -267,6 +272,17 @@ def at_chance(run):
     )
 
 
+def curve(run):
+    """The training curve as records of each epoch, objective, loss and penalty as means per example."""
+    examples, best = examples_per_step(run.settings, trained_on(run)), run.best["epoch"] if run.best else None
+    scale = dict.fromkeys(("objective", "loss", "penalty"), examples)
+    return [
+        {name: value / scale[name] if name in scale else value for name, value in record.items()}
+        | {"best": record["epoch"] == best}
+        for record in run.history
+    ]
+
+
 def show_history(run):
     """The training curve, means per example: some 20 epochs, the first, the last and the best on valid among them."""
     last, best = run.epoch, run.best["epoch"] if run.best else 0
@@ -276,10 +292,9 @@ def show_history(run):
     columns |= dict.fromkeys(("valid_mrr", "valid_hits@10") if best else (), lambda share: f"{100 * share:.2f}")
     columns["seconds"] = "{:.2f}".format
     rows = []
-    for record in run.history:
+    for record in curve(run):
         if record["epoch"] in (1, best, last) or record["epoch"] % step == 0:
-            scale = dict.fromkeys(("objective", "loss", "penalty"), examples_per_step(run.settings, trained_on(run)))
-            cells = [show(record[n] / scale.get(n, 1)) if n in record else "" for n, show in columns.items()]
+            cells = [show(record[n]) if n in record else "" for n, show in columns.items()]
             rows.append([str(record["epoch"]), *cells, "best" if record["epoch"] == best else ""])
     names = {"valid_mrr": "valid MRR %", "valid_hits@10": "valid hits@10 %"}
     headers = ["epoch", *(names.get(name, name) for name in columns), *[""] * bool(best)]
@@ -297,11 +312,13 @@ def show_verdicts(file, verdicts, rtol, atol):
         raise CardkgeError(f"{file}: {counts['differs']} of {counts['ok'] + counts['differs']} cases differ")
 
 
-def show_check(name):
+def show_check(name, json_file=None):
     """Check a model, a line for each part; exit code 1 where one fails."""
     known = name in MODELS
     found = list(check_model(name if known else use_model(name)))
-    for what, fault in found:
+    if json_file:
+        write_json(json_file, [{"checked": what, "fault": fault} for what, fault in found])
+    for what, fault in () if is_stdout(json_file) else found:
         click.echo(f"{'ok' if fault is None else 'wrong':7}{what}{'' if fault is None else ': ' + fault}")
     if any(fault for _, fault in found):
         raise CardkgeError(f"{name}: {sum(fault is not None for _, fault in found)} of {len(found)} checks failed")

@@ -281,6 +281,13 @@ def test_one_triple(folder, tmp_path):
 def test_json_on_stdout_is_all_there_is(folder, tmp_path, target):
     trained(folder, tmp_path / "run")
     for arguments in (
+        ("data",),
+        ("calibrate", tmp_path / "run"),
+        ("history", tmp_path / "run"),
+        ("evaluate", "--sets", tmp_path / "run"),
+        ("check", "distmult"),
+        ("split", folder, "--valid", 0.2, "--test", 0.2, "--out", tmp_path / "split", "--force"),
+        ("import", folder / "train.tsv", "--out", tmp_path / "graph", "--force"),
         ("evaluate", tmp_path / "run"),
         ("violations", tmp_path / "run"),
         ("predict", tmp_path / "run", "--head", "anna", "--relation", "knows"),
