@@ -74,9 +74,9 @@ class Triples:
 
     def add_lines(self, block, separator=b"\t", ending=b""):
         """Take lines of three fields in; returns the number of those at the beginning that have this form (see
-        `split_lines`), which are taken."""
-        codes = np.frombuffer(block, np.uint8)
-        starts, ends = (np.empty(3 * block.count(b"\n"), np.int64) for _ in range(2))
+        `split_lines`), which are taken, and the number of all."""
+        codes, number = np.frombuffer(block, np.uint8), block.count(b"\n")
+        starts, ends = np.empty((2, 3 * number), np.int64)
         lines, _ = split_lines(codes, separator[0], np.frombuffer(ending, np.uint8), starts, ends)
         starts, ends = starts[: 3 * lines].reshape(-1, 3), ends[: 3 * lines].reshape(-1, 3)
         triples = np.empty((lines, 3), np.int32)
@@ -84,7 +84,7 @@ class Triples:
         triples[:, ::2] = self.entities.ids(codes, *both).reshape(-1, 2)
         triples[:, 1] = self.relations.ids(codes, starts[:, 1].copy(), ends[:, 1].copy())
         self.ids += triples.tobytes()
-        return lines
+        return lines, number
 
     def add(self, rows):
         """Take triples of names, bytes without a tab or a line's end, in."""
@@ -124,8 +124,8 @@ class RdfReader:
         renames = self.scope or self.numbered
         if renames and b"_:" in block:
             return self.consume_lines(block)
-        taken = self.triples.add_lines(block, b" ", b" .")
-        if taken < block.count(b"\n"):
+        taken, number = self.triples.add_lines(block, b" ", b" .")
+        if taken < number:
             at = 0
             for _ in range(taken):
                 at = block.index(b"\n", at) + 1

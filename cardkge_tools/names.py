@@ -8,7 +8,7 @@ import itertools
 
 import numpy as np
 
-from kernels import compiled, inlined
+from kernels import compiled, inlined, prefetch_row
 
 FULL = 0.5  # share of the hash table's slots in use before it grows
 OK, IRREGULAR = 0, 1
@@ -93,10 +93,25 @@ def intern(codes, starts, ends, slots, hashes, offsets, arena, count, ids):
     by id, uint64; name i lies at arena[offsets[i]:offsets[i + 1]]. All are large enough for every name to be new, and
     changed in place. count: of names so far. ids: (n,) int32, filled. Returns the new count.
     """
-    mask = np.uint64(len(slots) - 1)
-    for i in range(len(starts)):
-        start, end = np.uint64(starts[i]), np.uint64(ends[i])
-        value = hash_bytes(codes, start, end)
+    mask, n = np.uint64(len(slots) - 1), len(starts)
+    values = np.empty(n, np.uint64)
+    for i in range(n):
+        values[i] = hash_bytes(codes, np.uint64(starts[i]), np.uint64(ends[i]))
+    # what a name needs is fetched while others are looked up: its slot, then what lies by the id in it, then the bytes
+    rows = slots.reshape(-1, 1), hashes.reshape(-1, 1), offsets.reshape(-1, 1), arena.reshape(-1, 1)
+    for i in range(n):
+        if i + 24 < n:
+            prefetch_row(rows[0], (values[i + 24] >> np.uint64(32)) & mask)
+        if i + 16 < n:
+            known = slots[(values[i + 16] >> np.uint64(32)) & mask]
+            if known >= 0:
+                prefetch_row(rows[1], known)
+                prefetch_row(rows[2], known)
+        if i + 8 < n:
+            known = slots[(values[i + 8] >> np.uint64(32)) & mask]
+            if known >= 0:
+                prefetch_row(rows[3], offsets[known])
+        start, end, value = np.uint64(starts[i]), np.uint64(ends[i]), values[i]
         slot = (value >> np.uint64(32)) & mask
         while True:
             known = slots[slot]
@@ -129,11 +144,26 @@ def fill_slots(slots, hashes, count):
 
 
 @compiled
+def lines_size(triples, entity_offsets, relation_offsets):
+    """The number of bytes that `join_lines` writes."""
+    size = 3 * len(triples)
+    for row in range(len(triples)):
+        h, r, t = triples[row, 0], triples[row, 1], triples[row, 2]
+        size += entity_offsets[h + 1] - entity_offsets[h] + entity_offsets[t + 1] - entity_offsets[t]
+        size += relation_offsets[r + 1] - relation_offsets[r]
+    return size
+
+
+@compiled
 def join_lines(triples, entities, entity_offsets, relations, relation_offsets, text):
     """Write `head TAB relation TAB tail LF` for each of triples (n, 3) into text (L,) uint8, which is long enough.
     Names lie as in `intern`. Returns the number of bytes."""
     at = np.uint64(0)
+    names = entities.reshape(-1, 1)
     for row in range(len(triples)):
+        if row + 12 < len(triples):
+            for column in range(0, 3, 2):
+                prefetch_row(names, entity_offsets[triples[row + 12, column]])
         for column in range(3):
             name = triples[row, column]
             source, limits = (relations, relation_offsets) if column == 1 else (entities, entity_offsets)
@@ -210,9 +240,6 @@ def packed(names):
 
 def triple_lines(triples, entities, relations):
     """The lines of triples (n, 3), bytes; entities and relations as `packed` gives them."""
-    size = 3 * len(triples)
-    for column, (_, offsets) in enumerate((entities, relations, entities)):
-        size += int(offsets[triples[:, column] + 1].sum() - offsets[triples[:, column]].sum())
-    text = np.empty(size, np.uint8)
+    text = np.empty(lines_size(triples, entities[1], relations[1]), np.uint8)
     join_lines(triples, *entities, *relations, text)
     return text.data
