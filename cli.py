@@ -375,8 +375,9 @@ def calibrate(folder, share, data, json_file, threads):
 def complete(folder, relation, known, min_probability, precision, out, cluster, part, data, threads):
     """The new facts of RUN: head, relation, tail, probability, best first.
 
-    For each relation all heads are asked that train has in it, or in a relation that shares a head with it. The
-    probabilities are calibrated, and hold given the bounds that the run was trained with.
+    For each relation all heads are asked that train has in it, or in a relation that shares a head with it, and where
+    the graph has classes the members of the smallest that has these heads in it. The probabilities are calibrated, and
+    hold given the bounds that the run was trained with.
 
     For --cluster start `dask scheduler` on one machine and `dask worker SCHEDULER` on each, where files and
     installation have the same paths; the file that is written is the same.

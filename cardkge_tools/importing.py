@@ -470,8 +470,7 @@ def _write_graph(result, triples, prefixes, options, splits, is_rdf):
 def _final_names(names, prefixes, is_rdf):
     """(names, ids): the names as they are written, each once, and for each of the old ids the new one. A field of a
     table and a term of an RDF file may spell the same name."""
-    texts = (name.decode() for name in names)
-    final = list(map(prefixes.name, texts)) if is_rdf else list(texts)
+    final = prefixes.names(names.texts()) if is_rdf else names.texts()
     distinct = dict.fromkeys(final)
     if len(distinct) == len(final):
         return final, np.arange(len(final), dtype=np.int32)

@@ -181,6 +181,15 @@ def join_lines(triples, entities, entity_offsets, relations, relation_offsets, t
     return at
 
 
+@compiled
+def lines_of_names(arena, offsets, text):
+    """Write each name, arena[offsets[i]:offsets[i + 1]], and LF into text (L,) uint8, which is just long enough."""
+    for i in range(len(offsets) - 1):
+        for at in range(offsets[i], offsets[i + 1]):
+            text[at + i] = arena[at]
+        text[offsets[i + 1] + i] = 10
+
+
 class Names:
     """Distinct names (bytes) in order of first appearance; the position of a name is its id."""
 
@@ -216,6 +225,14 @@ class Names:
     def __getitem__(self, i):
         """The name, bytes, of an id."""
         return self.arena[self.offsets[i] : self.offsets[i + 1]].tobytes()
+
+    def texts(self):
+        """The names, decoded, by id; for names without a line's end in them."""
+        if not self.count:
+            return []
+        text = np.empty(int(self.offsets[self.count]) + self.count, np.uint8)
+        lines_of_names(self.arena, self.offsets[: self.count + 1], text)
+        return text[:-1].tobytes().decode().split("\n")
 
     def __iter__(self):
         """The names, bytes, by id."""

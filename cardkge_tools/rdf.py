@@ -256,6 +256,13 @@ class Prefixes:
         """The name of a term."""
         return self.shorten(term[1:-1]) if term.startswith("<") else term
 
+    def names(self, terms):
+        """The names of many terms."""
+        if self.namespaces:
+            return list(map(self.name, terms))
+        web = "<http://", "<https://"  # with no prefix there is nothing that these could be mistaken for
+        return [term[1:-1] if term.startswith(web) else self.name(term) for term in terms]
+
     def term(self, name, base=NAME_OF_NOTHING):
         """The N-Triples term of a name. A name that came from no IRI gets one: base and the name, with every character
         that an IRI cannot hold as %XX of its UTF-8 bytes."""

@@ -22,17 +22,19 @@ def plain_form(name):
 
 def look_alikes(names):
     """Lists of names that have one plain form, in order; names with one spelling are in none."""
-    first, groups = {}, collections.defaultdict(list)
-    for name in names:
-        if name.isascii() and name.strip() == name:
-            form = name
-        else:
-            form = plain_form(name)
-        if form in first:
+    names = list(names)
+
+    def form_of(name):
+        return name.strip() if name.isascii() else plain_form(name)
+
+    forms = {
+        form for name in names if (form := form_of(name)) != name
+    }  # of two that look the same one is no plain form
+    groups = collections.defaultdict(list)
+    for name in names if forms else ():
+        if (form := form_of(name)) in forms:
             groups[form].append(name)
-        else:
-            first[form] = name
-    return [[first[form], *others] for form, others in groups.items()]
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def counted_look_alikes(entities, relations):

@@ -287,6 +287,8 @@ def test_prefixes_are_reversible(iri, name):
     prefixes = rdf.Prefixes({"ex": EX, "p": EX + "people/"})
     assert prefixes.shorten(iri) == name and prefixes.expand(name) == iri
     assert prefixes.term(name) == f"<{iri}>" and prefixes.name(f"<{iri}>") == name
+    for some in (prefixes, rdf.Prefixes()):
+        assert some.names([f"<{iri}>", "_:b"]) == [some.name(f"<{iri}>"), "_:b"]
 
 
 def test_terms_of_names_that_are_no_iris():
@@ -327,6 +329,8 @@ def test_names_are_interned_as_a_dict_would():
         arena, offsets = names.packed(part)
         assert found.ids(arena, offsets[:-1], offsets[1:]).tolist() == expected[start : start + 700]
     assert list(found) == list(known) and len(found) == len(known)
+    assert found.texts() == [word.decode() for word in known] and names.Names().texts() == []
+    assert [found[i] for i in (0, 5, len(known) - 1)] == [list(known)[i] for i in (0, 5, -1)]
 
 
 def test_kernels_of_names_are_their_plain_forms():
