@@ -95,19 +95,25 @@ def calibrate_by_score(model, dataset, known_too, seed, types):
     return Calibration(coefficients, share, len(dataset.valid), missing)
 
 
+def facts(model, calibration, bounds, dataset, types):
+    """The measures of `evaluate_sets`, and the error of the expected count rounded, for counts are whole."""
+    measures, details = evaluate_sets(model, calibration, bounds, dataset, types=types)
+    return measures | {"rounded_mae": np.abs(np.round(details["expected"]) - details["true"]).mean()}
+
+
 def measured(run, whole, dataset):
     """Yield (name, measures) of a run calibrated on this part of the data."""
     model, seed, types = run.best_model(), run.settings.seed, run.types
     calibration = calibrate(model, dataset.train, dataset.valid, len(dataset.test), seed=seed, types=types)
     kinds = kinds_of_bounds(whole)
     for name, bounds in kinds.items():
-        yield name, evaluate_sets(model, calibration, bounds, dataset, types=types)[0]
+        yield name, facts(model, calibration, bounds, dataset, types)
     with mock.patch.object(counts, "Decoder", CutDecoder):
-        yield "none, cut at the true bound", evaluate_sets(model, calibration, kinds["true"], dataset, types=types)[0]
+        yield "none, cut at the true bound", facts(model, calibration, kinds["true"], dataset, types)
     for title, known_too in (("score alone", False), ("score and known", True)):
         calibration = calibrate_by_score(model, dataset, known_too, seed, types)
         for name in ("true", "none"):
-            yield f"{title}: {name}", evaluate_sets(model, calibration, kinds[name], dataset, types=types)[0]
+            yield f"{title}: {name}", facts(model, calibration, kinds[name], dataset, types)
 
 
 def halved(run, whole):
@@ -125,7 +131,7 @@ def halved(run, whole):
         fitted = calibrate(new.best_model(), whole.train, valid, missing, seed=settings.seed, types=new.types)
         fitted = dataclasses.replace(fitted, share=len(whole.valid) / (len(whole.valid) + len(whole.test)))
         for name, bounds in (("true", true), ("none", None)):
-            yield f"{title}: {name}", evaluate_sets(new.best_model(), fitted, bounds, whole, types=new.types)[0]
+            yield f"{title}: {name}", facts(new.best_model(), fitted, bounds, whole, new.types)
     print(f"seed {settings.seed}: epoch {new.best['epoch']} of {settings.epochs} chosen", file=sys.stderr)
 
 
@@ -159,12 +165,10 @@ def main(arguments=None):
                 found.setdefault(name, []).append(measures)
     rows = [[name, *(percent(estimate([one[key] for one in part])) for key in SHOWN)] for name, part in found.items()]
     for row, part in zip(rows, found.values()):
-        row += [
-            f"{np.mean([one['count_mae'] for one in part]):.4f}",
-            f"{np.mean([one['out_of_bounds'] for one in part]):.2%}",
-        ]
+        row += [f"{np.mean([one[key] for one in part]):.4f}" for key in ("count_mae", "rounded_mae")]
+        row += [f"{np.mean([one['out_of_bounds'] for one in part]):.2%}"]
     known = np.mean([one["known_count_mae"] for one in next(iter(found.values()))])
-    print(tabulate(rows, ["bounds", *SHOWN, "count MAE", "out of bounds"], "github", disable_numparse=True))
+    print(tabulate(rows, ["bounds", *SHOWN, "count MAE", "rounded", "out of bounds"], "github", disable_numparse=True))
     print(f"count MAE of the known facts alone: {known:.4f}")
 
 

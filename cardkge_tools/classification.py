@@ -175,9 +175,11 @@ def softmax_scores(model, facts, triples, open_side):
             scores[:, foreign] = -np.inf
             known = own[np.isin(own[:, 2 - column], part)]
             scores[np.searchsorted(part, known[:, 2 - column]), np.searchsorted(candidates, known[:, column])] = -np.inf
-            each = scores[at[0]]
-            each[np.arange(len(rows)), at[1]] = answer
-            found[asked[rows]] = np.column_stack((answer, log_sum_exp(each)))
+            left = scores.max(1) > -np.inf
+            sums = np.full(len(part), -np.inf)
+            sums[left] = log_sum_exp(scores[left])
+            total = np.where(foreign[at[1]], np.logaddexp(sums[at[0]], answer), sums[at[0]])
+            found[asked[rows]] = np.column_stack((answer, total))
     return found
 
 
