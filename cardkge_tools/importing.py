@@ -118,6 +118,7 @@ class RdfReader:
         self.triples, self.keep_literals = triples, keep_literals
         self.scope, self.numbered = scope.encode(), numbered
         self.blanks = {}
+        self.plain = True  # whether there was nothing but IRIs and labels with one space between
 
     def consume(self, block):
         """Takes whole lines of N-Quads. No bytecode runs per line where all terms are IRIs, in no named graph."""
@@ -133,6 +134,7 @@ class RdfReader:
         return None
 
     def consume_lines(self, block):
+        self.plain = False
         kept, counts = [], self.triples.counts
         for line in block[:-1].split(b"\n"):
             subject, predicate, value, graph = rdf.terms_of(line)
@@ -376,8 +378,7 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
         else:
             scope = f"f{number}-" if len(files) > 1 else ""
             reader = RdfReader(triples, options.literals == "keep", scope, kind not in rdf.LINE_FORMATS)
-            with Beside(reader.consume) as beside:
-                found = rdf.read_statements(path, beside, kind, report)
+            found = _read_rdf(path, kind, reader, report)
             for prefix, namespace in found.items():
                 name = prefixes.add(prefix, namespace)
                 counts["prefixes with another name here"] += name != prefix and prefix not in prefixes.namespaces
@@ -398,6 +399,18 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
             raise
     result.counts = {what: number for what, number in triples.counts.items() if number}
     return result
+
+
+def _read_rdf(path, kind, reader, report):
+    """Read an RDF file; returns its prefixes. What is read trusting is checked name by name, each once, and where there
+    is a doubt the file is read again, which finds the fault."""
+    trusting = rdf.may_be_trusted(path, kind)
+    before = [(names, len(names)) for names in (reader.triples.entities, reader.triples.relations)]
+    with Beside(reader.consume) as beside:
+        found = rdf.read_statements(path, beside, kind, report, trusting)
+    if trusting and not (reader.plain and all(rdf.are_terms(names.texts()[first:]) for names, first in before)):
+        rdf.read_statements(path, lambda block: None, kind, report)
+    return found
 
 
 def _take_prefixes(prefixes, path):

@@ -235,6 +235,58 @@ def test_normalised_names_of_tables(tmp_path):
     assert result.counts == {"duplicates dropped": 1}
 
 
+FINE = f"<{EX}a> <{EX}p> <{EX}b> .\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "<a b> <a:p> <a:c> .",
+        "<s> <a:p> <a:c> .",
+        '<a:s> <a:p> "x"@1 .',
+        '<a:s> <a:p> "x"@en--us .',
+        "<a:s> <a:p> <c> .",
+        '<a:s> <a:p> "x"^^<nope> .',
+        '<a:s> "p" <a:c> .',
+        "<a:s> _:p <a:c> .",
+        '"x" <a:p> <a:c> .',
+        "<a:s> <p> <a:c> .",
+        '<a:s> <a:p> "x\\q" .',
+        "<a:\\u0020s> <a:p> <a:c> .",
+        "<a:\\u00ZZ> <a:p> <a:c> .",
+        "<a:s> <a:p> <a:c>",
+        '<a:s> <a:p> "a\nb" .',
+        "<a:s> <a:p> <a:c> . <a:d> <a:e> <a:f> .",
+        "_:-a <a:p> <a:c> .",
+        "<a:%zz> <a:p> <a:c> .",
+        "<http://[x> <a:p> <a:c> .",
+        "<a:s> <a:p> <a:\uffff> .",
+        "<a:\\uD800> <a:p> <a:c> .",
+        "@prefix a: <b:> .",
+        "<a:s> <a:p> 'x' .",
+        '<a:s> <a:p> "x"@abcdefghijk .',
+        "<a:a{b}> <a:p> <a:c> .",
+        "<a:s> <a:p> <a:c> <a:g> .",
+    ],
+)
+def test_what_is_no_n_triples_is_found(tmp_path, line):
+    """In the first line of a file, and in one that comes long after the reader has come to trust it."""
+    for number, before in enumerate((0, 2000)):
+        with pytest.raises(CardkgeError, match=rf"g\.nt:({before + 1}|{before + 2}): not N-TRIPLES: "):
+            imported(tmp_path, "g.nt", FINE * before + line + "\n" + FINE)
+        assert not (tmp_path / "out").exists(), number
+
+
+def test_what_is_n_triples_is_read_alike_wherever_the_literals_begin(tmp_path):
+    odd = NTRIPLES + '<a:s> <a:p> "a\\nb" .\n<a:\\u00F6> <a:p> _:b.\n'
+    results = []
+    for number, before in enumerate((0, 2000)):
+        (tmp_path / str(number)).mkdir()
+        result, triples = imported(tmp_path / str(number), "g.nt", FINE * before + odd + FINE)
+        results.append((sorted(triples), result.counts["literals left out"]))
+    assert results[0] == results[1] and results[0][1] == 3 and "a:\u00f6\ta:p\t_:b" in results[0][0]
+
+
 def test_several_files_keep_their_blank_nodes_apart_and_share_names(tmp_path):
     (tmp_path / "a.nt").write_text(f"_:x <{EX}knows> <{EX}anna> .\n")
     (tmp_path / "b.ttl").write_text(f"@prefix ex: <{EX}> . _:x ex:knows ex:anna .")
