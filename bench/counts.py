@@ -59,9 +59,9 @@ class CutDecoder(Decoder):
         super().__init__(model, calibration, bounds, *answers)
         self.plain = Decoder(model, calibration, None, *answers)
 
-    def decode(self, heads, relations, scores):
+    def decode(self, heads, relations, scores, need=0.0):
         """As Decoder's."""
-        found = self.plain.decode(heads, relations, scores)
+        found = self.plain.decode(heads, relations, scores, need)
         room = counts.room_left(self.bounds.of(relations, heads), found["known"])
         kept = np.zeros(len(found["p"]), bool)
         kept[counts.acceptable(found, room, 0.0)] = True
