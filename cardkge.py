@@ -1245,6 +1245,14 @@ def softmax_defaults(settings, n_entities, n_triples):
 # 3. Facts are independent given the scores: P(S) is proportional to the product of the odds of S's members, for any set
 #    S of candidates, and P(|S| = j) to e_j(o), the elementary symmetric polynomial. Given lower <= |S| <= upper,
 #    P(t in S) = o_t sum_{j=L-1}^{U-1} e_j(o without t) / sum_{j=L}^{U} e_j(o) (Chen, Dempster, Liu, Biometrika 1994).
+# 4. What is known of counts may be softer than a bound: P(|S| = j) is proportional to w_j e_j(o), for any weights w_j, and
+#    bounds are weights of 0 and 1. Let Q(j) be the probability of j new tails that the known counts of a relation teach,
+#    and M(j) that of step 2, on the average over its heads with 0, 1 or more known tails: w_j = Q(j) / M(j). Where both
+#    agree nothing changes. (Q alone would count twice what the odds hold already; Q over the head's own M would forget
+#    what they say of this head.)
+#    Q comes from P(c), the probability that a head has c tails in all, of which each is known with probability s:
+#    k of them are with C(c, k) s^k (1 - s)^(c - k), P is fitted to the k by EM, and Q(j) is proportional to
+#    P(k + j) C(k + j, k) (1 - s)^j.
 
 N_KNOWN = 3  # 0, 1, or more known tails
 
@@ -1336,8 +1344,55 @@ def tilt_to(log_odds, target):
         low, high = (tilt, high) if mean < target else (low, tilt)
 
 
-def conditioned(log_odds, lower, upper):
-    """P(t in S | lower <= |S| <= upper) (n,) of independent candidates with log odds (n,): step 3, exactly.
+def size_probabilities(p, most):
+    """(most + 1,) P(|S| = j) of independent candidates with probabilities p (n,); the last is of `most` and more."""
+    sizes = np.zeros(most + 1)
+    sizes[0] = 1
+    for each in p:
+        grown = np.append(0, sizes[:-1] * each)
+        grown[-1] += sizes[-1] * each
+        sizes = sizes * (1 - each) + grown
+    return sizes
+
+
+def fit_counts(known, share, steps=200):
+    """P(c) (m + 1,), the probability that a head has c tails, of heads with known (n,) tails, each known with
+    probability `share` in (0, 1): step 4's EM, from equal probabilities. m is ceil(most known / share); a thousandth
+    of a head is spread evenly over the counts."""
+    k, heads = np.unique(known, return_counts=True)
+    counts = np.arange(math.ceil(k[-1] / share) + 1)
+    hidden = counts - k[:, None]
+    chances = np.exp(log_choose(counts, np.minimum(k[:, None], counts)) + hidden * math.log1p(-share)) * (hidden >= 0)
+    found = np.full(len(counts), 1 / len(counts))
+    for _ in range(steps):
+        shares = chances * found
+        found = (heads / shares.sum(1)) @ shares + 1e-3 / len(counts)
+        found /= found.sum()
+    return found
+
+
+def log_choose(n, k):
+    """log of the binomial coefficients of integers 0 <= k <= n."""
+    logs = np.append(0, np.cumsum(np.log(np.arange(1, np.max(n, initial=0) + 1))))
+    return logs[n] - logs[k] - logs[n - k]
+
+
+def count_weights(counts, share, known, usual):
+    """w_j (m + 1,) of step 4 for a head with `known` tails: counts (c,) of `fit_counts`; usual (m + 1,): M(j), the last
+    of m and more. 1e-6 is added to both, so that what neither expects is left as it is. Where `known` is more than was
+    ever seen, nothing is known of the count, and every weight is 1."""
+    sizes = np.arange(len(counts) - known)
+    if not len(sizes):
+        return np.ones(len(usual))
+    new = counts[known:] * np.exp(log_choose(known + sizes, np.full(len(sizes), known)) + sizes * math.log1p(-share))
+    new = np.bincount(np.minimum(sizes, len(usual) - 1), new / new.sum(), len(usual))
+    weights = (new + 1e-6) / (usual + 1e-6)
+    return weights / weights.max()
+
+
+def conditioned(log_odds, lower, upper, weights=(1.0,)):
+    """P(t in S | lower <= |S| <= upper) (n,) of independent candidates with log odds (n,): step 3, exactly. weights
+    (m + 1,): those of step 4, not negative, for sizes from 0; the last is that of all sizes from m on.
 
     A set's odds change by a factor exp(tilt |S|) where every candidate's change by exp(tilt); given its size, nothing
     changes. So the log odds are moved until the mean count lies at the nearer bound, if it lies outside them, and sizes
@@ -1350,8 +1405,10 @@ def conditioned(log_odds, lower, upper):
     answers, and greater ones no smaller ones. CardkgeError where no set of candidates has such a size.
     """
     log_odds = np.clip(np.asarray(log_odds, np.float64), -1e6, 1e6)
-    n, least = len(log_odds), max(math.ceil(lower), 0)
-    most = min(math.floor(min(upper, n)), n)
+    weights, (positive,) = np.asarray(weights, np.float64), np.nonzero(weights)
+    n, m = len(log_odds), len(weights) - 1
+    least = max(math.ceil(lower), 0, positive.min(initial=n + 1))
+    most = min(math.floor(min(upper, n)), n, positive.max(initial=-1) if not weights[m] else n)
     if least > most:
         raise CardkgeError(f"no set of {n} candidates has a size from {lower:g} to {upper:g}")
     if most == 0 or least == n:
@@ -1367,13 +1424,17 @@ def conditioned(log_odds, lower, upper):
     if tilt > 0:
         most, more = min(most, reach), False
     elif more:
-        most = least
-    if more and least == 0:
+        most = max(least, min(m, n))
+    if more and most == 0:
         return probability(log_odds)
     order = np.argsort(log_odds, kind="stable")
     p, q = probability(log_odds[order] + tilt), probability(-log_odds[order] - tilt)
     sizes = np.arange(most + 1)
-    backward = (sizes >= least) * np.exp(np.minimum(-tilt * (sizes - (least if tilt > 0 else most)), 0))
+    backward = (
+        weights[np.minimum(sizes, m)]
+        * (sizes >= least)
+        * np.exp(np.minimum(-tilt * (sizes - (least if tilt > 0 else most)), 0))
+    )
     forward = np.zeros((n + 1, most + 1))
     forward[0, 0] = 1
     for i in range(n):
@@ -1409,7 +1470,7 @@ ROOMS = {
     "engine.trainer": "NonFinite Trainer",
     "engine.softmax": "SoftmaxTrainer",
     "engine.training": "train",
-    "counts": "Answers Calibration Decoder calibrate complete evaluate_sets scope_pairs",
+    "counts": "Answers Calibration CountPrior Decoder calibrate complete evaluate_sets learn_counts scope_pairs",
     "own": "use_model",
     "engine.ranking": "cardinality_violations completions evaluate rank_triples true_answers",
     "runs": "Run align_dataset is_run load_run new_model new_run read_config read_outcome save_metrics save_run",

@@ -1206,9 +1206,9 @@ def find_tilt(x, end, mean, variance, p, q):
 
 
 @inlined
-def members(order, p, q, least, most, end, tilt, more, found):
-    """found[t] = P(t in S | the size of S is from least to most): forward and backward sums of `conditioned`. more: the
-    last size stands for itself and all above it."""
+def members(order, p, q, least, most, end, tilt, more, weights, found):
+    """found[t] = P(t in S | the size of S is from least to most, by weights): forward and backward sums of
+    `conditioned`. more: the last size stands for itself and all above it."""
     n = len(order)
     forward, row = np.empty((n, most + 1)), np.zeros(most + 1)
     backward = np.zeros(most + 2)  # one place more: where another member leads from the last size
@@ -1223,7 +1223,7 @@ def members(order, p, q, least, most, end, tilt, more, found):
         if more:
             row[most] += here[most] * pt
     for j in range(least, most + 1):
-        backward[j] = math.exp(min(-tilt * (j - end), 0.0))
+        backward[j] = weights[min(j, len(weights) - 1)] * math.exp(min(-tilt * (j - end), 0.0))
     for s in range(n - 1, -1, -1):
         t = order[s]
         here = forward[s]
@@ -1238,9 +1238,40 @@ def members(order, p, q, least, most, end, tilt, more, found):
 
 
 @compiled
-def condition_sets(first, last, starts, log_odds, lower, upper, answers):
-    """answers[starts[i] : starts[i + 1]] = `conditioned` of these log odds, finite, and lower[i], upper[i] (float64,
-    less the known tails), for the sets i of a range; 0 throughout where no set has such a size."""
+def size_chances(starts, p, sizes):
+    """sizes[i] = `size_probabilities` of p[starts[i] : starts[i + 1]]; sizes (n, most + 1), most at least 1."""
+    most = sizes.shape[1] - 1
+    for i in range(len(sizes)):
+        row = sizes[i]
+        row[:] = 0.0
+        row[0] = 1.0
+        for t in range(starts[i], starts[i + 1]):
+            row[most] += row[most - 1] * p[t]
+            for j in range(most - 1, 0, -1):
+                row[j] = row[j] * (1.0 - p[t]) + row[j - 1] * p[t]
+            row[0] *= 1.0 - p[t]
+
+
+@inlined
+def support(weights, least, most):
+    """least and most as far as they have weights above 0."""
+    m = len(weights) - 1
+    while least <= m and weights[least] == 0:
+        least += 1
+    if weights[m] == 0:
+        most = min(most, m)
+        while most >= 0 and weights[most] == 0:
+            most -= 1
+        if least > m:
+            most = -1
+    return least, most
+
+
+@compiled
+def condition_sets(first, last, starts, log_odds, lower, upper, weights, answers):
+    """answers[starts[i] : starts[i + 1]] = `conditioned` of these log odds, finite, lower[i], upper[i] (float64, less
+    the known tails), and weights[i] (or the only row of weights), for the sets i of a range; 0 throughout where no set
+    has such a size."""
     longest = 0
     for i in range(first, last):
         longest = max(longest, starts[i + 1] - starts[i])
@@ -1250,6 +1281,8 @@ def condition_sets(first, last, starts, log_odds, lower, upper, answers):
         n = len(x)
         least = max(int(np.ceil(lower[i])), 0)
         most = n if upper[i] >= n else int(np.floor(upper[i]))
+        w = weights[min(i, len(weights) - 1)]
+        least, most = support(w, least, most)
         if least > most or most <= 0 or least == n:
             found[:] = 1.0 if least <= most and most > 0 else 0.0
             continue
@@ -1263,12 +1296,12 @@ def condition_sets(first, last, starts, log_odds, lower, upper, answers):
         if tilt > 0:
             most, more = min(most, int(np.ceil(reach))), False
         elif more:
-            most = least
-        if more and least == 0:
+            most = max(least, min(len(w) - 1, n))
+        if more and most == 0:
             found[:] = p[:n]
             continue
         order = np.argsort(x)
-        members(order, p, q, least, most, end, tilt, more, found)
+        members(order, p, q, least, most, end, tilt, more, w, found)
         so_far = found[order[0]]
         for s in range(1, n):  # greater odds, no smaller answer; equal odds, the same
             t = order[s]

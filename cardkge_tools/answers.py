@@ -8,7 +8,7 @@ import numpy as np
 
 from cardkge import CardkgeError, cardinality_sums, conditioned, without_loops
 from cardkge_tools.constraints import bounds_of, find_bounds
-from cardkge_tools.counts import acceptable, room_left
+from cardkge_tools.counts import CountPrior, acceptable, room_left
 from cardkge_tools.engine.ranking import completions, exact_scores, exact_sums, rank_triples
 from cardkge_tools.engine.threads import Threads
 from cardkge_tools.facts import fact_decoder, run_bounds
@@ -28,6 +28,7 @@ class Answers:
         self.run = run = load_run(folder)
         self.model, self.bounds, self.source = run.best_model(), run.bounds, ""
         self.dataset = self.loopless = None
+        self.soft = ""  # said where mined bounds are no limits
         self.calibrated = False  # whether probabilities are decoded from the calibration
         self.heads = None  # of the last (?, r, t) that bounds of its tail condition: known and expected heads, bounds
         try:
@@ -37,7 +38,9 @@ class Answers:
                 raise
             warn(f"known triples are not marked: {error}")
             return
-        if run_bounds(run) is None:
+        if isinstance(run_bounds(run), CountPrior):
+            self.source, self.soft = " (mined)", "; given the counts of train and valid, for which it is no limit"
+        elif run_bounds(run) is None:
             self.bounds, self.source = find_bounds("mined", self.dataset), " (mined)"
         if run.settings.no_loops:
             self.loopless = without_loops(self.dataset.train, self.dataset.n_relations)
@@ -164,7 +167,8 @@ def show_completions(folder, head, relation, tail, top, min_probability, hide_kn
         rows = [[*row, f"{x:.2f}", limit] for row, x, limit in zip(rows, counts, limits, strict=True)]
         table(rows, [*headers, what, "bound"], "rll")
         click.echo(
-            f"{'expected tails' if answers.calibrated else 'X_hr'} of each head, beside its bound{answers.source}"
+            f"{'expected tails' if answers.calibrated else 'X_hr'} of each head, beside its bound"
+            f"{answers.source}{answers.soft}"
         )
         if answers.heads:
             known, expected, (lower, upper) = answers.heads.values()
@@ -175,7 +179,7 @@ def show_completions(folder, head, relation, tail, top, min_probability, hide_kn
     bound = f"bound {limits[0]}{answers.source}"
     if answers.calibrated:
         known, expected = answers.counts(r, entity)
-        given = "; the run has no bounds, and is not conditioned" if run_bounds(run) is None else ""
+        given = "; the run has no bounds, and is not conditioned" if run_bounds(run) is None else answers.soft
         click.echo(f"expected count = {expected:.2f}, of which {known} known, {bound}{given}")
     click.echo(f"X_hr = {sums[0]:.2f}, {bound}")
 

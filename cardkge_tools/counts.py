@@ -11,7 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 
 import kernels
-from cardkge import N_KNOWN, CardkgeError, calibration_logits, checked_triples, fit_calibration, triple_keys
+from cardkge import (
+    N_KNOWN,
+    CardkgeError,
+    calibration_logits,
+    checked_triples,
+    count_weights,
+    fit_calibration,
+    fit_counts,
+    triple_keys,
+)
 from cardkge_tools.engine.draws import sorted_distinct
 from cardkge_tools.engine.limits import PlainBounds
 from cardkge_tools.engine.ranking import scored_blocks
@@ -22,6 +31,9 @@ BEST = 30  # candidates of each (h, r) that the fit sees all of
 DRAWN = 8  # and those drawn from the rest, each standing for many
 PAIRS = 20_000  # (h, r) without an answer in valid that the fit sees, spread over the relations
 PRIOR = 0.1  # precision, in log odds, of a relation's calibration around that of all; chosen within valid
+SIZES = 64  # numbers of new tails that a CountPrior tells apart, the last with all above it
+NO_WEIGHTS = np.ones((1, 1))
+MOST_GAIN = np.log(100)  # candidates are looked for further down, by at most this in log odds, where counts favour more
 BLOCK = 128  # (h, r) scored at once, however many threads: scores may depend on it in their last bit
 
 
@@ -30,13 +42,44 @@ class Calibration:
     """How the scores of a model become probabilities.
 
     coefficients (R, 3, 3) float64 as `calibration_logits` takes them; share: v, the part of the facts missing from
-    train that valid holds; valid, missing: the counts behind it.
+    train that valid holds; valid, missing: the counts behind it; prior: a CountPrior, of a run with mined bounds.
     """
 
     coefficients: np.ndarray
     share: float
     valid: int = 0
     missing: int = 0
+    prior: "CountPrior | None" = None
+
+
+@dataclass(frozen=True, eq=False)
+class CountPrior:
+    """What the known counts of a relation say of how many tails a head has, in the place of bounds: the weights of step
+    4 in cardkge.py. counts: P(c) of each relation, of `fit_counts`; usual (R, 3, SIZES): M(j) where 0, 1 or more tails
+    are known, zeros where no head of the relation has so many; share: s, the part of all facts that is known.
+    """
+
+    counts: list
+    usual: np.ndarray
+    share: float
+
+    def is_bounded(self, inverse=False):
+        """(R,) bool: no relation has a bound."""
+        return np.zeros(len(self.counts), bool)
+
+    def of(self, relations, subjects, inverse=False):
+        """(n, 2): no bound."""
+        return np.tile([0.0, np.inf], (len(subjects), 1))
+
+    def weights(self, relations, known):
+        """(n, SIZES) float64: the weights of (h, r) with so many known tails (n,)."""
+        pairs, which = np.unique(np.column_stack((relations, known)), axis=0, return_inverse=True)
+        rows = np.ones((len(pairs), SIZES))
+        for row, (r, k) in zip(rows, pairs.tolist(), strict=True):
+            usual = self.usual[r, min(k, N_KNOWN - 1)]
+            if usual.any():
+                row[:] = count_weights(self.counts[r], self.share, k, usual)
+        return rows[which.ravel()]
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -181,6 +224,35 @@ def calibrate(model, train, valid, missing, share=None, seed=0, threads=None, pr
     return Calibration(coefficients, float(share), len(valid), int(missing))
 
 
+def learn_counts(model, calibration, train, valid, seed=0, threads=None, types=None):
+    """The CountPrior of a calibrated model, from the tails in train and valid of all (h, r) in scope; what the model
+    expects of them is taken from a sample."""
+    n, r = model.n_entities, model.n_relations
+    train, valid = checked_triples(train, n, r), checked_triples(valid, n, r)
+    known = Answers(np.concatenate((train, valid)), n, r)
+    heads, relations = scope_pairs(train, n, r, types=types)
+    share = len(known.keys) / (len(known.keys) + len(valid) * (1 / calibration.share - 1))
+    limits, found = np.searchsorted(relations, np.arange(r + 1)), known.count(heads, relations)
+    counts, chosen, rng = [], [], np.random.default_rng([seed, 8])
+    for first, last in itertools.pairwise(limits):
+        counts.append(fit_counts(found[first:last], share) if last > first else np.ones(1))
+        drawn = min(last - first, max(PAIRS // r, 100))
+        chosen.append(first + np.sort(rng.choice(last - first, drawn, replace=False)))
+    chosen = np.concatenate(chosen)
+    heads, relations, found = heads[chosen], relations[chosen], np.minimum(found[chosen], N_KNOWN - 1)
+    excluded = known.joined(Answers(loops_to_leave_out(train, heads, relations, r), n, r))
+    sizes = np.empty((len(chosen), SIZES))
+
+    def collect(first, last, decoded):
+        kernels.size_chances(decoded["starts"], decoded["p"], sizes[first:last])
+
+    Decoder(model, calibration, None, known, excluded).run(heads, relations, threads, collect)
+    usual, of = np.zeros((r, N_KNOWN, SIZES)), np.zeros((r, N_KNOWN, 1))
+    np.add.at(usual, (relations, found), sizes)
+    np.add.at(of, (relations, found), 1)
+    return CountPrior(counts, usual / np.maximum(of, 1), float(share))
+
+
 def _fitting_pairs(heads, relations, valid, n_entities, n_relations, rng):
     """(heads, relations, weights) of those of the pairs in scope that the fit sees, ordered by relation, head."""
     answered = Answers(valid, n_entities, n_relations).count(heads, relations) > 0
@@ -252,7 +324,7 @@ class Decoder:
     """The candidates of (h, r) worth looking at, with the probabilities that they are facts.
 
     known, excluded, wanted: Answers; excluded (the known ones among them) are no candidates, wanted are looked at
-    however improbable. bounds (R, 2) or Constraints, or None: not conditioned.
+    however improbable. bounds (R, 2), Constraints or a CountPrior, or None: not conditioned.
     """
 
     def __init__(self, model, calibration, bounds, known, excluded=None, wanted=None):
@@ -282,24 +354,30 @@ class Decoder:
         candidates = self.model.n_entities - np.diff(excluded_starts)
         lists = excluded_starts, excluded, wanted_starts, wanted
 
+        weights, gain = NO_WEIGHTS, 0.0  # gain: of a candidate's log odds, at most
+        if hasattr(self.bounds, "weights"):
+            weights = self.bounds.weights(relations, count)
+            gain = np.log((weights[:, 1:] / weights[:, :-1]).max(1, initial=1.0))
+
         def least(log_odds):  # scores; given a lower bound every candidate counts
             found = np.where(lower > 0, -np.inf, sums + (log_odds - at_sum) / slope)
             return np.nextafter(found.astype(scores.dtype), scores.dtype.type(-np.inf))
 
+        lowest = least(np.log(self.floor) - np.minimum(gain, MOST_GAIN))
         if need > self.floor:
-            enough = least(np.log(need) - np.log1p(-need) - 1e-6 if need < 1 else np.inf)
+            enough = least(np.log(need) - np.log1p(-need) - gain - 1e-6 if need < 1 else np.inf)
             starts, ids = self._live(scores, enough, *lists)
-            conditioned = (upper < candidates) & (np.diff(starts) > 0)  # an upper bound makes no candidate likelier
+            # an upper bound makes no candidate likelier
+            conditioned = ((upper < candidates) | (weights.shape[1] > 1)) & (np.diff(starts) > 0)
             if conditioned.any():
-                enough = np.where(conditioned, least(np.log(self.floor)), enough)
-                starts, ids = self._live(scores, enough, *lists)
+                starts, ids = self._live(scores, np.where(conditioned, lowest, enough), *lists)
         else:
-            starts, ids = self._live(scores, least(np.log(self.floor)), *lists)
+            starts, ids = self._live(scores, lowest, *lists)
         row = np.repeat(np.arange(n), np.diff(starts))
         live = scores[row, ids]
         log_odds = calibration_logits(of_all[row], live, sums[row], count[row]) + shift
         p = np.empty(len(ids))
-        kernels.condition_sets(0, n, starts, np.clip(log_odds, -1e6, 1e6), lower, upper, p)
+        kernels.condition_sets(0, n, starts, np.clip(log_odds, -1e6, 1e6), lower, upper, weights, p)
         contradicted = (upper < 0) | (np.ceil(lower) > candidates)
         found = {"starts": starts, "ids": ids, "p": p, "scores": live, "row": row}
         return found | {"known": count, "candidates": candidates, "contradicted": contradicted}

@@ -1,5 +1,6 @@
 """New facts: calibrate, complete and evaluate sets, as commands do them; runs in, tables and files out."""
 
+import dataclasses
 import functools
 import io
 import os
@@ -17,6 +18,7 @@ from cardkge_tools.counts import (
     calibrate,
     complete,
     evaluate_sets,
+    learn_counts,
     loops_to_leave_out,
     probable,
     scope_pairs,
@@ -60,6 +62,9 @@ def calibrate_run(run, dataset, folder, threads, share=None, quiet=False):
             progress,
             types=run.types,
         )
+    if run.settings.bounds == "mined":
+        of = run.best_model(), run.calibration, dataset.train, dataset.valid, run.settings.seed, threads, run.types
+        run.calibration = dataclasses.replace(run.calibration, prior=learn_counts(*of))
     save_calibration(run, folder)
     found = run.calibration
     given = "as given" if share else f"{found.valid:,} / ({found.valid:,} + {found.missing:,}): test is what is missing"
@@ -86,7 +91,10 @@ def show_calibration(run, dataset):
 
 
 def run_bounds(run):
-    """The bounds that condition the answers of a run, None where it has none."""
+    """The bounds that condition the answers of a run, None where it has none; of one with mined bounds its CountPrior,
+    if it has been calibrated with one: the most that train happens to hold is no limit."""
+    if run.calibration is not None and run.calibration.prior is not None:
+        return run.calibration.prior
     return run.limits if run.constraints is not None or is_bounded(run.bounds).any() else None
 
 

@@ -38,7 +38,7 @@ from cardkge_tools.constraints import (
     types_text,
     vocabulary,
 )
-from cardkge_tools.counts import Calibration
+from cardkge_tools.counts import SIZES, Calibration, CountPrior
 from cardkge_tools.display import shown
 from cardkge_tools.engine.ranking import check_finite
 from cardkge_tools.engine.training import best_first
@@ -272,7 +272,26 @@ def _calibration_dict(run):
     }
     counts = {"share": found.share, "valid": found.valid, "missing": found.missing}
     epoch = run.best["epoch"] if run.best else run.epoch
-    return {"format_version": FORMAT_VERSION, "epoch": epoch, **counts, "coefficients": coefficients}
+    content = {"format_version": FORMAT_VERSION, "epoch": epoch, **counts, "coefficients": coefficients}
+    if found.prior is not None:
+        rows = zip(run.relations, found.prior.counts, found.prior.usual, strict=True)
+        of = {name: {"counts": own.tolist(), "usual": usual.tolist()} for name, own, usual in rows}
+        content["prior"] = {"share": found.prior.share, "relations": of}
+    return content
+
+
+def _read_prior(value, relations):
+    """The CountPrior in a calibration, or None; ValueError and the like where it is none."""
+    if value is None:
+        return None
+    rows = [value["relations"][relation] for relation in relations]
+    counts, usual = [np.array(row["counts"], float) for row in rows], np.array([row["usual"] for row in rows], float)
+    parts = [usual, *counts]
+    if usual.shape[1:] != (N_KNOWN, SIZES) or any(x.ndim != 1 or not len(x) for x in counts):
+        raise ValueError("its counts have another shape")
+    if not all(np.isfinite(x).all() and (x >= 0).all() for x in parts) or not 0 < value["share"] < 1:
+        raise ValueError("a count is out of range")
+    return CountPrior(counts, usual, float(value["share"]))
 
 
 def _read_calibration(path, run):
@@ -286,7 +305,7 @@ def _read_calibration(path, run):
         coefficients = np.array([[row[name] for name in ("score", "log_softmax", "constant")] for row in rows], float)
         calibration = Calibration(
             np.ascontiguousarray(coefficients.transpose(0, 2, 1)), float(value["share"]), int(value["valid"]),
-            int(value["missing"]),
+            int(value["missing"]), _read_prior(value.get("prior"), run.relations),
         )  # fmt: skip
         sound = np.isfinite(coefficients).all() and (coefficients[:, :2].sum(1) > 0).all() and 0 < calibration.share < 1
         if coefficients.shape[1:] != (3, N_KNOWN) or not sound:

@@ -12,6 +12,8 @@ import kernels
 from cardkge import CardkgeError, probability
 from cardkge_tools.constraints import Types
 
+ONE = np.ones((1, 1))  # no weights of counts
+
 
 def enumerated(odds, lower, upper):
     """P(t in S | lower <= |S| <= upper) of rational odds, over all 2^n sets; and the expected size."""
@@ -94,10 +96,10 @@ def test_forty_thousand_candidates_and_a_bound_of_five_hundred(shift):
     starts = np.array([0, 40_000])
     for lower, upper in [(0, 500), (500, 500), (480, 500), (500, np.inf), (1, np.inf)]:
         answers = np.empty(40_000)
-        kernels.condition_sets(0, 1, starts, log_odds, np.array([lower]), np.array([upper]), answers)
+        kernels.condition_sets(0, 1, starts, log_odds, np.array([lower]), np.array([upper]), ONE, answers)
         assert ((answers >= 0) & (answers <= 1)).all()
         assert lower * (1 - 1e-9) <= answers.sum() <= upper * (1 + 1e-9)
-    kernels.condition_sets(0, 1, starts, np.full(40_000, -800.0), np.array([500.0]), np.array([500.0]), answers)
+    kernels.condition_sets(0, 1, starts, np.full(40_000, -800.0), np.array([500.0]), np.array([500.0]), ONE, answers)
     np.testing.assert_allclose(answers, 500 / 40_000, rtol=1e-9)
 
 
@@ -131,8 +133,8 @@ def test_kernel_is_the_definition():
     lower, upper = (np.array([s[i] for s in sets], np.float64) for i in (1, 2))
     answers = np.full(len(log_odds), np.nan)
     half = len(sets) // 2
-    kernels.condition_sets(0, half, starts, log_odds, lower, upper, answers)
-    kernels.condition_sets(half, len(sets), starts, log_odds, lower, upper, answers)
+    kernels.condition_sets(0, half, starts, log_odds, lower, upper, ONE, answers)
+    kernels.condition_sets(half, len(sets), starts, log_odds, lower, upper, ONE, answers)
     for i, (x, low, high) in enumerate(sets):
         found = answers[starts[i] : starts[i + 1]]
         if low > len(x):

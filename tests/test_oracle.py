@@ -282,7 +282,7 @@ def test_the_calibration_kernel_reproduces_the_conditional_cases():
     lower, upper = (np.where(np.isnan(bounds), np.inf, bounds) - [[case["inputs"]["known"]] for case in cases]).T
     answers = np.full(starts[-1], np.nan)
     x = np.concatenate([case["inputs"]["log_odds"] for case in cases])
-    kernels.condition_sets(0, len(cases), starts, x, lower, upper, answers)
+    kernels.condition_sets(0, len(cases), starts, x, lower, upper, np.ones((1, 1)), answers)
     expected = np.concatenate([case["outputs"]["probability"] for case in cases])
     np.testing.assert_allclose(answers, expected, rtol=1e-10, atol=1e-14)
 
