@@ -1245,14 +1245,13 @@ def softmax_defaults(settings, n_entities, n_triples):
 # 3. Facts are independent given the scores: P(S) is proportional to the product of the odds of S's members, for any set
 #    S of candidates, and P(|S| = j) to e_j(o), the elementary symmetric polynomial. Given lower <= |S| <= upper,
 #    P(t in S) = o_t sum_{j=L-1}^{U-1} e_j(o without t) / sum_{j=L}^{U} e_j(o) (Chen, Dempster, Liu, Biometrika 1994).
-# 4. What is known of counts may be softer than a bound: P(|S| = j) is proportional to w_j e_j(o), for any weights w_j, and
-#    bounds are weights of 0 and 1. Let Q(j) be the probability of j new tails that the known counts of a relation teach,
-#    and M(j) that of step 2, on the average over its heads with 0, 1 or more known tails: w_j = Q(j) / M(j). Where both
-#    agree nothing changes. (Q alone would count twice what the odds hold already; Q over the head's own M would forget
-#    what they say of this head.)
-#    Q comes from P(c), the probability that a head has c tails in all, of which each is known with probability s:
-#    k of them are with C(c, k) s^k (1 - s)^(c - k), P is fitted to the k by EM, and Q(j) is proportional to
-#    P(k + j) C(k + j, k) (1 - s)^j.
+# 4. What is known of counts may be softer than a bound: P(|S| = j) is proportional to w_j e_j(o), for any weights w_j,
+#    and bounds are weights of 0 and 1. Let Q(j) be the probability of j new tails that the known counts of a relation
+#    teach, and M(j) that of step 2, on the average over its heads with 0, 1 or more known tails: w_j = Q(j) / M(j).
+#    Where both agree nothing changes. (Q alone would count twice what the odds hold already; Q over the head's own M
+#    would forget what they say of this head.) Q comes from P(c), the probability that a head has c tails in all, each
+#    known with probability s: k of c are with C(c, k) s^k (1 - s)^(c - k), P is fitted to the k by EM, and Q(j) is
+#    proportional to P(k + j) C(k + j, k) (1 - s)^j.
 
 N_KNOWN = 3  # 0, 1, or more known tails
 

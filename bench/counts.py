@@ -5,8 +5,8 @@ given the true bounds (bounds.tsv of the data set), those of classes beside them
 no conditioning, but cut at the bound; the true bounds permuted over the relations, uppers three times as large, and
 those mined from train; and calibrations that know of the score alone, or of it and of the known tails. --valid SHARE
 calibrates on a part of valid, of several draws; the rest of valid then counts as missing. --halves trains each run
-anew, its epoch chosen on a half of valid, and calibrates on that half and on the other. Prints means and 95 %
-intervals.
+anew, its epoch chosen on a half of valid, and calibrates on that half and on the other. --soft compares mined bounds
+with the counts of train and valid as a prior. Prints means and 95 % intervals.
 """
 
 import argparse
@@ -116,6 +116,36 @@ def measured(run, whole, dataset):
             yield f"{title}: {name}", facts(model, calibration, kinds[name], dataset, types)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class WithinBounds(counts.CountPrior):
+    """A prior over counts, and hard bounds (R, 2) beside it."""
+
+    hard: np.ndarray = None
+
+    def of(self, relations, subjects, inverse=False):
+        """(n, 2) the hard bounds."""
+        return self.hard[relations]
+
+
+def softened(run, dataset, every=1):
+    """Yield (name, measures) of mined bounds, hard and soft; measured on one in `every` of the heads."""
+    model, seed, types = run.best_model(), run.settings.seed, run.types
+    calibration = calibrate(model, dataset.train, dataset.valid, len(dataset.test), seed=seed, types=types)
+    prior = counts.learn_counts(model, calibration, dataset.train, dataset.valid, seed, types=types)
+    mined = cardkge.find_bounds("mined", dataset)
+    both = WithinBounds(prior.counts, prior.usual, prior.share, mined)
+    kinds = {"none": None, "mined": mined, "counts": prior, "counts, within mined": both}
+    some = dataclasses.replace(dataset, test=dataset.test[dataset.test[:, 0] % every == 0])
+
+    def few(*arguments, **options):
+        heads, relations = cardkge.scope_pairs(*arguments, **options)
+        return heads[heads % every == 0], relations[heads % every == 0]
+
+    with mock.patch.object(counts, "scope_pairs", few):
+        for name, bounds in kinds.items():
+            yield name, facts(model, calibration, bounds, some, types)
+
+
 def halved(run, whole):
     """Yield (name, measures) of a run trained anew, its epoch chosen on a half of valid, and calibrated on that half,
     and on the other. Both know train and all of valid when they are measured."""
@@ -147,12 +177,22 @@ def parts_of_valid(dataset, share, draws):
         yield dataclasses.replace(dataset, valid=kept, test=np.concatenate((dataset.test, missing)))
 
 
+def within_valid(dataset, seed):
+    """The data set with a half of valid as valid, and the other as test: what is to be chosen is chosen so."""
+    parts = np.array_split(np.random.default_rng([9, seed]).permutation(len(dataset.valid)), 2)
+    valid, test = (dataset.valid[np.sort(part)] for part in parts)
+    return dataclasses.replace(dataset, valid=valid, test=test)
+
+
 def main(arguments=None):
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--valid", type=float, default=1.0, metavar="SHARE", help="of valid, to calibrate on")
     parser.add_argument("--draws", type=int, default=5, help="of that part")
+    parser.add_argument("--soft", action="store_true", help="mined bounds, hard, and as a prior over counts")
+    parser.add_argument("--every", type=int, default=1, help="with --soft: measure on one head in so many")
+    parser.add_argument("--within-valid", action="store_true", help="calibrate on half of valid, measure on the other")
     parser.add_argument("--halves", action="store_true", help="what choosing the epoch on valid costs")
     options = parser.parse_args(arguments)
     found = {}
@@ -160,15 +200,17 @@ def main(arguments=None):
         run = cardkge.load_run(folder)
         whole = cardkge.load_dataset(run.settings.data)
         parts = [whole] if options.halves else parts_of_valid(whole, options.valid, options.draws)
-        for dataset in parts:
-            for name, measures in halved(run, whole) if options.halves else measured(run, whole, dataset):
+        for dataset in [within_valid(whole, run.settings.seed)] if options.within_valid else parts:
+            several = halved(run, whole) if options.halves else measured(run, whole, dataset)
+            for name, measures in softened(run, dataset, options.every) if options.soft else several:
                 found.setdefault(name, []).append(measures)
     rows = [[name, *(percent(estimate([one[key] for one in part])) for key in SHOWN)] for name, part in found.items()]
     for row, part in zip(rows, found.values()):
-        row += [f"{np.mean([one[key] for one in part]):.4f}" for key in ("count_mae", "rounded_mae")]
+        row += [f"{np.mean([one[key] for one in part]):.4f}" for key in ("log_loss", "count_mae", "rounded_mae")]
         row += [f"{np.mean([one['out_of_bounds'] for one in part]):.2%}"]
     known = np.mean([one["known_count_mae"] for one in next(iter(found.values()))])
-    print(tabulate(rows, ["bounds", *SHOWN, "count MAE", "rounded", "out of bounds"], "github", disable_numparse=True))
+    headers = ["bounds", *SHOWN, "log loss", "count MAE", "rounded", "out of bounds"]
+    print(tabulate(rows, headers, "github", disable_numparse=True))
     print(f"count MAE of the known facts alone: {known:.4f}")
 
 

@@ -1,10 +1,14 @@
 """Calibrated probabilities conditioned on the bounds: against rational arithmetic, differences and enumeration."""
 
 import itertools
+import json
+import math
+import shutil
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from conftest import invoke, ok, one_error, write_ring
 from gradcheck import check_gradients
 
 import cardkge as counts
@@ -30,6 +34,21 @@ def enumerated(odds, lower, upper):
     return [x / total for x in inside]
 
 
+def enumerated_by_weight(odds, weights):
+    """P(t in S) where P(S) is proportional to the product of its odds and to the weight of its size (the last weight
+    that of all sizes from there on), over all 2^n sets."""
+    total, inside = Fraction(0), [Fraction(0)] * len(odds)
+    for size in range(len(odds) + 1):
+        for members in itertools.combinations(range(len(odds)), size):
+            weight = Fraction(weights[min(size, len(weights) - 1)])
+            for t in members:
+                weight *= odds[t]
+            total += weight
+            for t in members:
+                inside[t] += weight
+    return [float(x / total) for x in inside]
+
+
 def rational_odds(rng, n, decades):
     return [Fraction(float(x)) for x in 10.0 ** rng.uniform(-decades, decades, n)]
 
@@ -50,6 +69,98 @@ def test_against_enumeration_of_all_sets(n, decades):
             found = counts.conditioned(logs(odds), lower, upper)
             expected = enumerated(odds, lower, upper)
             np.testing.assert_allclose(found, [float(x) for x in expected], rtol=1e-12 * decades, atol=1e-290)
+
+
+WEIGHTS = {
+    "more": [0.1, 0.5, 1.0],
+    "few": [1.0, 0.3, 0.02, 0.0],
+    "exactly two": [0.0, 0.0, 1.0, 0.0],
+    "odd": [0.0, 1.0, 0.0, 0.25, 0.0],
+    "holes": [1e-6, 1.0, 1e-6, 0.5],
+    "many": [0.5**i for i in range(20)],
+    "not none": [0.0, 1.0],
+}
+
+
+@pytest.mark.parametrize("weights", WEIGHTS.values(), ids=WEIGHTS)
+@pytest.mark.parametrize("n", [1, 2, 5, 12])
+def test_weights_of_counts_against_enumeration(n, weights):
+    """The definition and the kernel."""
+    rng = np.random.default_rng(n)
+    for decades in (1, 6, 100):
+        odds = rational_odds(rng, n, decades)
+        if not any(weights[: n + 1]):
+            with pytest.raises(CardkgeError, match="no set"):
+                counts.conditioned(logs(odds), 0, np.inf, weights)
+            continue
+        found, expected = counts.conditioned(logs(odds), 0, np.inf, weights), enumerated_by_weight(odds, weights)
+        np.testing.assert_allclose(found, expected, rtol=1e-12 * decades, atol=1e-290)
+        answers, bounds = np.empty(n), (np.zeros(1), np.full(1, np.inf))
+        kernels.condition_sets(0, 1, np.array([0, n]), logs(odds), *bounds, np.array([weights]), answers)
+        np.testing.assert_allclose(answers, expected, rtol=1e-12 * decades, atol=1e-290)
+
+
+def test_bounds_are_weights_of_0_and_1():
+    rng = np.random.default_rng(12)
+    x = rng.normal(-1, 3, 40)
+    for lower, upper in [(0, 3), (2, 5), (4, 4), (3, np.inf), (0, np.inf)]:
+        weights = (np.arange(45) >= lower) & (np.arange(45) <= upper)
+        by_weights = counts.conditioned(x, 0, np.inf, weights.astype(float))
+        np.testing.assert_allclose(by_weights, counts.conditioned(x, lower, upper), rtol=1e-11)
+    within = counts.conditioned(x, 2, 5, [0.5, 0.1, 1.0, 0.2, 7.0])
+    by_weights = counts.conditioned(x, 0, np.inf, [0, 0, 1.0, 0.2, 7.0, 7.0, 0])
+    np.testing.assert_allclose(within, by_weights, rtol=1e-11)
+    np.testing.assert_allclose(counts.conditioned(x, 0, np.inf, np.ones(7)), probability(x), rtol=1e-14)
+
+
+def test_sizes_of_sets():
+    """By hand, by sums over all sets, and the kernel."""
+    rng = np.random.default_rng(13)
+    np.testing.assert_allclose(counts.size_probabilities(np.array([0.5, 0.5]), 3), [0.25, 0.5, 0.25, 0])
+    sets = [rng.random(n) for n in (0, 1, 4, 9)]
+    starts, most = np.append(0, np.cumsum([len(p) for p in sets])), 3
+    found = np.full((4, most + 1), np.nan)
+    kernels.size_chances(starts, np.concatenate(sets), found)
+    for p, row in zip(sets, found, strict=True):
+        expected = np.zeros(most + 1)
+        for members in itertools.product((0, 1), repeat=len(p)):
+            expected[min(sum(members), most)] += np.prod([x if m else 1 - x for x, m in zip(p, members)])
+        np.testing.assert_allclose(row, expected, rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose(counts.size_probabilities(p, most), expected, rtol=1e-12, atol=1e-15)
+
+
+def test_counts_are_fitted_to_what_is_known():
+    """Nearly all known: the histogram. Half known, of heads that have exactly 2 or 6 tails: these counts."""
+    found = counts.fit_counts(np.array([0, 0, 0, 1, 4]), 1 - 1e-9)
+    np.testing.assert_allclose(found, [0.6, 0.2, 0, 0, 0.2, 0], atol=1e-3)
+    rng = np.random.default_rng(14)
+    true = rng.choice([2, 6], 40_000, p=[0.75, 0.25])
+    found = counts.fit_counts(rng.binomial(true, 0.5), 0.5, steps=4000)
+    assert found.sum() == pytest.approx(1)
+    assert found[1:4].sum() == pytest.approx(0.75, abs=0.03) and found[5:8].sum() == pytest.approx(0.25, abs=0.03)
+    # it is a fixed point of EM: no likelier counts near by
+    known = np.array([0, 1, 1, 2, 5, 3])
+
+    def log_likelihood(p):
+        chance = [[math.comb(c, k) * 0.6**k * 0.4 ** (c - k) if c >= k else 0.0 for c in range(len(p))] for k in known]
+        return np.log(np.array(chance) @ p).sum() + (1e-3 / len(p) * np.log(p)).sum()
+
+    best = counts.fit_counts(known, 0.6, steps=20_000)
+    for _ in range(50):
+        other = best * np.exp(rng.normal(0, 0.1, len(best)))
+        assert log_likelihood(other / other.sum()) <= log_likelihood(best) + 1e-9
+
+
+def test_weights_are_what_is_taught_over_what_is_usual():
+    """2 tails or 3, equally; 2 are known, each with probability 1/2: (1/4) : (3/8), so a third is missing with 3/5."""
+    taught = np.array([0, 0, 0.5, 0.5])
+    weights = counts.count_weights(taught, 0.5, 2, np.array([0.8, 0.15, 0.05]))
+    expected = (np.array([0.4, 0.6, 0]) + 1e-6) / (np.array([0.8, 0.15, 0.05]) + 1e-6)
+    np.testing.assert_allclose(weights, expected / expected.max(), rtol=1e-12)
+    np.testing.assert_allclose(counts.count_weights(taught, 0.5, 2, np.array([0.4, 0.6])), 1, rtol=1e-12)
+    np.testing.assert_array_equal(counts.count_weights(taught, 0.5, 4, np.ones(3) / 3), 1)  # more than ever seen
+    one = counts.count_weights(taught, 0.5, 0, np.array([0.5, 0.3, 0.2]))  # the last: 2 and more
+    np.testing.assert_allclose(one / one[2], [1e-6 / 0.5 / (1 / 0.2), 1e-6 / 0.3 / (1 / 0.2), 1], rtol=1e-3)
 
 
 def test_extreme_odds_side_by_side():
@@ -277,3 +388,138 @@ def test_what_is_left_out_early_is_what_is_not_accepted():
         unbounded = found["row"] < 300
         assert need == 0 or (found["p"][unbounded] > need * (1 - 1e-5)).all()
     assert everything["contradicted"].any()
+
+
+def test_a_prior_over_counts_decodes_as_its_weights_say():
+    """Each (h, r) is `conditioned` by the weights of its relation and its known tails; what is left out early is what
+    is not accepted, although counts make some candidates likelier; without heads of a class nothing changes."""
+    rng = np.random.default_rng(15)
+    model = counts.new_model(counts.Settings(model="complex", dim=6), 200, 2)
+    for name, array in model.params.items():
+        model.params[name] = rng.normal(0, 0.9, array.shape).astype(np.float32)
+    coefficients = np.tile([0.3, 0.5, -3.0], (2, 3, 1))
+    known = counts.Answers(np.column_stack([rng.integers(n, size=300) for n in (200, 2, 200)]), 200, 2)
+    usual = rng.dirichlet(np.ones(64), (2, 3))
+    usual[1, 0] = 0
+    prior = counts.CountPrior([rng.dirichlet(np.ones(9)), rng.dirichlet(np.ones(70))], usual, 0.6)
+    decoder = counts.Decoder(model, counts.Calibration(coefficients, 0.4), prior, known)
+    plain = counts.Decoder(model, counts.Calibration(coefficients, 0.4), None, known)
+    decoder.floor = plain.floor = 1e-300
+    heads, relations = (x.ravel() for x in np.meshgrid(np.arange(200), np.arange(2)))
+    scores = model.score_tails(heads, relations)
+    found, before = (each.decode(heads, relations, scores) for each in (decoder, plain))
+    np.testing.assert_array_equal(found["ids"], before["ids"])
+    rose = 0
+    for i in range(0, 400, 7):
+        part = slice(found["starts"][i], found["starts"][i + 1])
+        k, r = found["known"][i], relations[i]
+        weights = (
+            counts.count_weights(prior.counts[r], 0.6, k, usual[r, min(k, 2)]) if usual[r, min(k, 2)].any() else [1]
+        )
+        p = before["p"][part]
+        expected = counts.conditioned(np.log(p) - np.log1p(-p), 0, np.inf, weights)
+        np.testing.assert_allclose(found["p"][part], expected, rtol=1e-8)
+        rose += np.sum(found["p"][part] > np.maximum(1.2 * p, 0.01))
+    assert rose > 10 and (found["known"] == 0).any()
+    for need in (0.1, 0.5, 0.9):
+        few = decoder.decode(heads, relations, scores, need)
+        kept = [x["p"] > need for x in (few, found)]
+        assert kept[0].sum() == kept[1].sum() > 0 and len(few["p"]) < len(found["p"])
+        for name in ("row", "ids"):
+            np.testing.assert_array_equal(few[name][kept[0]], found[name][kept[1]])
+        np.testing.assert_allclose(few["p"][kept[0]], found["p"][kept[1]], rtol=1e-6)
+
+
+def test_counts_learnt_from_heads_that_have_two_tails_each():
+    """Every head has 2 tails, half of them known, and the model expects 3/4 more of each head: given the counts, one
+    more where one is known, and hardly any where two are."""
+    rng = np.random.default_rng(16)
+    n = 300
+    facts = np.array([(h, 0, t) for h in range(n) for t in rng.choice(n, 2, replace=False)])
+    facts = rng.permutation(facts)
+    train, valid, missing = np.split(facts, [240, 300])
+    model = counts.new_model(counts.Settings(model="distmult", dim=4), n, 1)
+    flat = counts.Calibration(np.array([[[0.0, 1e-9, np.log(0.9 / n)]] * 3]), len(valid) / 360)
+    prior = counts.learn_counts(model, flat, train, valid)
+    assert prior.share == pytest.approx(0.5) and prior.counts[0][2] > 0.75
+    np.testing.assert_allclose(prior.usual.sum(2), [[0, 1, 1]])  # all in scope have a tail
+    known = counts.Answers(np.concatenate((train, valid)), n, 1)
+    found = counts.Decoder(model, flat, prior, known).decode(
+        np.arange(n), np.zeros(n, int), model.score_tails(np.arange(n), np.zeros(n, int))
+    )
+    expected = np.bincount(found["row"], found["p"], n)
+    np.testing.assert_allclose(expected[found["known"] == 1], 1, atol=0.2)
+    np.testing.assert_allclose(expected[found["known"] == 2], 0, atol=0.3)
+    assert (found["known"] == 1).sum() > 50 and len(missing) == 300
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# A run with mined bounds
+# ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def mined(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mined")
+    ring = write_ring(folder / "ring")
+    ok(
+        "train",
+        "--data",
+        ring,
+        "--bounds",
+        "mined",
+        "--dim",
+        8,
+        "--batches",
+        4,
+        "--epochs",
+        20,
+        "--out",
+        folder / "run",
+    )
+    return folder / "run"
+
+
+def test_mined_bounds_are_a_prior_and_predict_says_so(mined, tmp_path):
+    """calibration.json keeps it; `predict`, `evaluate --sets` and `complete` go by it, beyond the bound if need be."""
+    run = counts.load_run(mined)
+    data = counts.align_dataset(counts.load_dataset(run.settings.data), run)
+    prior = counts.learn_counts(run.best_model(), run.calibration, data.train, data.valid, run.settings.seed)
+    kept = run.calibration.prior
+    assert kept.share == prior.share and (kept.usual == prior.usual).all()
+    assert all((a == b).all() for a, b in zip(kept.counts, prior.counts, strict=True))
+    shown = ok("predict", mined, "--head", "e1", "--relation", "r0").stdout.splitlines()
+    assert shown[-2].startswith("expected count = ") and shown[-2].endswith(
+        "bound [0, 1] (mined); given the counts of train and valid, for which it is no limit"
+    )
+    assert "(mined); given the counts" in ok("predict", mined, "--tail", "e1", "--relation", "r0").stdout
+    measures, _ = counts.evaluate_sets(run.best_model(), run.calibration, prior, data)
+    ok("evaluate", mined, "--sets", "--json", tmp_path / "sets.json")
+    assert json.loads((tmp_path / "sets.json").read_text())["log_loss"] == measures["log_loss"]
+    decoder = counts.Decoder(run.best_model(), run.calibration, prior, counts.Answers(data.train, 60, 3))
+    heads, relations = counts.scope_pairs(data.train, 60, 3)
+    loops = np.column_stack((heads, relations, heads))
+    decoder.excluded = decoder.known.joined(counts.Answers(loops, 60, 3))
+    _, p, _ = counts.complete(decoder, heads, relations, 0.01)
+    lines = ok("complete", mined, "--known", "train", "--min-probability", 0.01).stdout.splitlines()
+    assert [float(line.split("\t")[3]) for line in lines] == pytest.approx(p.tolist(), rel=1e-5) and len(p) > 10
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda prior: prior["relations"]["r1"].update(counts=[]), "its counts have another shape"),
+        (lambda prior: prior["relations"]["r1"].update(counts=[0.5, -1]), "a count is out of range"),
+        (lambda prior: prior["relations"].pop("r2"), "'r2'"),
+        (lambda prior: prior.update(share=1.5), "a count is out of range"),
+        (lambda prior: prior["relations"]["r0"].update(usual=[[1.0]]), "inhomogeneous"),
+    ],
+)
+def test_a_damaged_prior_is_one_line(mined, tmp_path, change, text):
+    shutil.copytree(mined, tmp_path / "run")
+    path = tmp_path / "run" / "calibration.json"
+    value = json.loads(path.read_text())
+    change(value["prior"])
+    path.write_text(json.dumps(value))
+    line = one_error(invoke("predict", tmp_path / "run", "--head", "e1", "--relation", "r0"))
+    assert text in line and "`calibrate` writes it anew" in line
