@@ -137,8 +137,10 @@ def softened(run, dataset, every=1):
     kinds = {"none": None, "mined": mined, "counts": prior, "counts, within mined": both}
     some = dataclasses.replace(dataset, test=dataset.test[dataset.test[:, 0] % every == 0])
 
+    in_scope = counts.scope_pairs
+
     def few(*arguments, **options):
-        heads, relations = cardkge.scope_pairs(*arguments, **options)
+        heads, relations = in_scope(*arguments, **options)
         return heads[heads % every == 0], relations[heads % every == 0]
 
     with mock.patch.object(counts, "scope_pairs", few):
