@@ -251,6 +251,9 @@ def test_controls_of_bounds(bench, ring, capsys):
     assert set(rows) == {
         f"on the {half}: {name}" for half in ("half that chose", "other half") for name in ("true", "none")
     }
+    for options in (["--within-valid"], ["--every", "3"]):
+        counts.main([str(ring), "--soft", *options])
+        assert set(table_of(capsys.readouterr().out, 0)) == {"none", "mined", "counts", "counts, within mined"}
 
 
 def test_what_is_cut_is_beyond_the_bound(bench, make_model):
