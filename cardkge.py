@@ -1360,8 +1360,9 @@ def fit_counts(known, share, steps=200):
     of a head is spread evenly over the counts."""
     k, heads = np.unique(known, return_counts=True)
     counts = np.arange(math.ceil(k[-1] / share) + 1)
-    hidden = counts - k[:, None]
-    chances = np.exp(log_choose(counts, np.minimum(k[:, None], counts)) + hidden * math.log1p(-share)) * (hidden >= 0)
+    seen = np.minimum(k[:, None], counts)
+    chances = np.exp(log_choose(counts, seen) + seen * math.log(share) + (counts - seen) * math.log1p(-share))
+    chances *= counts >= k[:, None]
     found = np.full(len(counts), 1 / len(counts))
     for _ in range(steps):
         shares = chances * found
@@ -1383,7 +1384,8 @@ def count_weights(counts, share, known, usual):
     sizes = np.arange(len(counts) - known)
     if not len(sizes):
         return np.ones(len(usual))
-    new = counts[known:] * np.exp(log_choose(known + sizes, np.full(len(sizes), known)) + sizes * math.log1p(-share))
+    logs = log_choose(known + sizes, np.full(len(sizes), known)) + sizes * math.log1p(-share)
+    new = counts[known:] * np.exp(logs - logs.max())
     new = np.bincount(np.minimum(sizes, len(usual) - 1), new / new.sum(), len(usual))
     weights = (new + 1e-6) / (usual + 1e-6)
     return weights / weights.max()

@@ -31,6 +31,7 @@ BEST = 30  # candidates of each (h, r) that the fit sees all of
 DRAWN = 8  # and those drawn from the rest, each standing for many
 PAIRS = 20_000  # (h, r) without an answer in valid that the fit sees, spread over the relations
 PRIOR = 0.1  # precision, in log odds, of a relation's calibration around that of all; chosen within valid
+MOST_KNOWN = 1000  # tails; a CountPrior says nothing of heads with more
 SIZES = 64  # numbers of new tails that a CountPrior tells apart, the last with all above it
 NO_WEIGHTS = np.ones((1, 1))
 MOST_GAIN = np.log(100)  # candidates are looked for further down, by at most this in log odds, where counts favour more
@@ -235,7 +236,8 @@ def learn_counts(model, calibration, train, valid, seed=0, threads=None, types=N
     limits, found = np.searchsorted(relations, np.arange(r + 1)), known.count(heads, relations)
     counts, chosen, rng = [], [], np.random.default_rng([seed, 8])
     for first, last in itertools.pairwise(limits):
-        counts.append(fit_counts(found[first:last], share) if last > first else np.ones(1))
+        own = found[first:last][found[first:last] <= MOST_KNOWN]
+        counts.append(fit_counts(own, share) if len(own) else np.ones(1))
         drawn = min(last - first, max(PAIRS // r, 100))
         chosen.append(first + np.sort(rng.choice(last - first, drawn, replace=False)))
     chosen = np.concatenate(chosen)

@@ -151,6 +151,19 @@ def test_counts_are_fitted_to_what_is_known():
         assert log_likelihood(other / other.sum()) <= log_likelihood(best) + 1e-9
 
 
+def test_thousands_of_tails():
+    """Nothing overflows; nearly as many are expected as are known for each share of what is known."""
+    rng = np.random.default_rng(17)
+    known = np.append(rng.integers(0, 20, 50), [900, 5000])
+    for share in (0.1, 0.5, 0.95):
+        found = counts.fit_counts(known, share)
+        assert np.isfinite(found).all() and found.sum() == pytest.approx(1)
+        assert np.arange(len(found)) @ found == pytest.approx(known.mean() / share, rel=0.15)
+        for k in known.tolist():
+            weights = counts.count_weights(found, share, k, np.full(64, 1 / 64))
+            assert np.isfinite(weights).all() and weights.max() == 1 and weights.min() > 0
+
+
 def test_weights_are_what_is_taught_over_what_is_usual():
     """2 tails or 3, equally; 2 are known, each with probability 1/2: (1/4) : (3/8), so a third is missing with 3/5."""
     taught = np.array([0, 0, 0.5, 0.5])
