@@ -11,6 +11,7 @@ import os
 import re
 import zlib
 from pathlib import Path
+from urllib.parse import unquote
 
 from cardkge import CardkgeError
 from cardkge_tools.files import read_blocks, replace_file
@@ -280,7 +281,11 @@ class Prefixes:
         return None if iri is None or _NOT_IN_IRI.search(iri) else iri
 
     def name(self, term):
-        """The name of a term."""
+        """The name of a term; of one that `term` made of a name that came from no IRI, that name."""
+        if term.startswith(f"<{NAME_OF_NOTHING}"):
+            name = unquote(term[1 + len(NAME_OF_NOTHING) : -1])
+            if name and not re.search("[\t\n\r]", name) and self.term(name) == term:
+                return name
         return self.shorten(term[1:-1]) if term.startswith("<") else term
 
     def names(self, terms):

@@ -350,6 +350,10 @@ def test_terms_of_names_that_are_no_iris():
     assert prefixes.term("_:b1") == "_:b1"
     assert prefixes.term('"x y"@en') == '"x y"@en'
     assert prefixes.term('"x" y') == "<urn:cardkge:%22x%22%20y>"
+    for name in ("Björn Ek, 50%", "ex:a b", '"x" y', "a/b#c?d", "日 本", "<", "%41", " ends "):  # and back
+        assert prefixes.name(prefixes.term(name)) == name and prefixes.names([prefixes.term(name)]) == [name]
+    for iri in ("urn:cardkge:%41", "urn:cardkge:a%09b", "urn:cardkge:", "urn:cardkge:%FF"):  # not ours: they stay
+        assert prefixes.name(f"<{iri}>") == iri and prefixes.term(iri) == f"<{iri}>"
     for name in ("_:b1", '"a"^^<x:y>', "plain"):
         assert prefixes.expand(name) is None
 
