@@ -224,7 +224,11 @@ def table_rows(path, delimiter):
             yield last + 1, row
             last = reader.line_num
     except csv.Error as error:
-        what = "a carriage return inside a line" if str(error).startswith("new-line") else f"not CSV: {error}"
+        what = (
+            "a carriage return inside a line; save it with lines that end in LF"
+            if str(error).startswith("new-line")
+            else f"not CSV: {error}"
+        )
         raise CardkgeError(f"{path}:{reader.line_num}: {what}") from error
 
 

@@ -129,6 +129,8 @@ def read_statements(path, consume, kind=None, progress=None, trusting=False):
         return prefixes or _other_prefixes(path, kind)
     except SyntaxError as error:  # pyoxigraph's: what the file says is not in the format
         reason = " ".join(str(error.msg).split())
+        if "LoadDocumentCallback" in reason:
+            reason = "its @context is a page of the web, and none is loaded; write the context into the file"
         raise CardkgeError(f"{path}:{error.lineno or 1}: not {kind.replace('_', '-')}: {reason}") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise CardkgeError(f"{path}: cannot be read: {error}") from error

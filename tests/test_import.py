@@ -192,6 +192,12 @@ def test_openke(tmp_path):
         ("g.tsv", "a\tp\tb\rc\n", r"g\.tsv:1: a tab or a line's end inside a name"),
         ("g.xlsx", "", r"its format is not known by the ending \.xlsx"),
         ("g.json", "{", r"g\.json:1: not JSON-LD"),
+        (
+            "g.json",
+            '{"@context": "https://schema.org", "@id": "a:a", "knows": {"@id": "a:b"}}',
+            r"g\.json:1: not JSON-LD: its @context is a page of the web, and none is loaded; write the context into",
+        ),
+        ("g.csv", "h,r,t\ra,p,b\r", r"g\.csv:1: a carriage return inside a line; save it with lines that end in LF"),
     ],
 )
 def test_faults_name_file_and_line(tmp_path, name, text, fault):
