@@ -539,8 +539,9 @@ def history(folder, plot, json_file):
     "Address of a Dask scheduler, whose workers share these files and do the runs, of one thread each if --threads is"
     " not given (extra: cluster).",
 )
+@json_option
 @click.pass_context
-def tune(ctx, grid, grid_file, out, jobs, threads, cluster, **options):
+def tune(ctx, grid, grid_file, out, jobs, threads, cluster, json_file, **options):
     """Try every combination of a grid; choose by filtered hits@10 on the valid split.
 
     Takes the options of train, for all runs alike; without a validation there is one after the last epoch. What is
@@ -571,7 +572,7 @@ def tune(ctx, grid, grid_file, out, jobs, threads, cluster, **options):
     if cluster and was_given(ctx, "jobs"):
         raise click.UsageError("--jobs is for this machine; on a cluster, each thread of a worker does a run.")
     given = {option_name(name): value for name, value in options.items() if was_given(ctx, name)}
-    search(grid, grid_file, given, out, jobs, threads, cluster)
+    search(grid, grid_file, given, out, jobs, threads, cluster, json_file)
 
 
 REPRODUCE_HELP = """Make a table or figure of the paper; where the paper has values, they stand beside ours.
@@ -596,9 +597,11 @@ two of the runs. Of Figure 3 the paper's text and caption name different data se
 @option("--quick", bool, False, "A small form, by default on families: shows that it works, no results.")
 @option("--markdown", bool, False, "Print the table for a document.")
 @option("--plot", FILE, None, "For lambda: draw the figure there (.png, .pdf, ...); needs matplotlib.")
+@json_option
 @click.pass_context
-def reproduce(ctx, table_name, data, models, seeds, jobs, threads, out, project, quick, markdown, plot):
+def reproduce(ctx, table_name, data, models, seeds, jobs, threads, out, project, quick, markdown, plot, json_file):
     from cardkge_tools.figures import import_pyplot, plot_lambda
+    from cardkge_tools.files import is_stdout, write_json
     from cardkge_tools.reproduction import Reproduction
 
     method, _, its_data, its_models = PAPER_TABLES[table_name]
@@ -621,7 +624,10 @@ def reproduce(ctx, table_name, data, models, seeds, jobs, threads, out, project,
         if its_models and not quick and name not in plan.recipes:
             warn(f"{name} has no recipe of its own in data/reproduction.json; the one named default is used")
     headers, rows = getattr(plan, method)()
-    table(rows, headers, "l" * len(headers), "github" if markdown else "simple")
+    if json_file:
+        write_json(json_file, {"columns": headers, "rows": rows, "notes": plan.notes})
+    if not is_stdout(json_file):
+        table(rows, headers, "l" * len(headers), "github" if markdown else "simple")
     for note in plan.notes:
         say(note, err=True)
     if plot:
@@ -664,7 +670,8 @@ def write(file, version):
 @click.argument("file", type=FILE)
 @option("--rtol", Real(min=0), 1e-9, "A value may differ by atol + rtol * |expected|.")
 @option("--atol", Real(min=0), 1e-12, "See --rtol.")
-def check(file, rtol, atol):
+@json_option
+def check(file, rtol, atol, json_file):
     """Compare the outputs in FILE with the reference values, and show the first that differs in each case.
 
     FILE may hold any of the cases, and of a case any of its outputs.
@@ -672,7 +679,7 @@ def check(file, rtol, atol):
     from cardkge_tools.oracle import check_oracle
     from cardkge_tools.reports import show_verdicts
 
-    show_verdicts(file, check_oracle(file, rtol, atol), rtol, atol)
+    show_verdicts(file, check_oracle(file, rtol, atol), rtol, atol, json_file)
 
 
 if __name__ == "__main__":

@@ -301,13 +301,17 @@ def show_history(run):
     table([row[: len(headers)] for row in rows], headers, "r" * (len(columns) + 1) + "l" * bool(best))
 
 
-def show_verdicts(file, verdicts, rtol, atol):
+def show_verdicts(file, verdicts, rtol, atol, json_file=None):
     """The verdicts of `check_oracle`, a line each, and their sum; CardkgeError where a value differs."""
-    for name, verdict, text in verdicts:
+    if json_file:
+        write_json(json_file, [{"case": name, "verdict": verdict, "text": text} for name, verdict, text in verdicts])
+    quiet = is_stdout(json_file)
+    for name, verdict, text in () if quiet else verdicts:
         click.echo(f"{verdict:8} {name}  {text}".rstrip())
     counts = {verdict: sum(found == verdict for _, found, _ in verdicts) for verdict in ("ok", "differs", "skipped")}
     summary = f"{counts['ok']} ok, {counts['differs']} differ, {counts['skipped']} skipped"
-    click.echo(f"\n{summary} (rtol {rtol:g}, atol {atol:g})")
+    if not quiet:
+        click.echo(f"\n{summary} (rtol {rtol:g}, atol {atol:g})")
     if counts["differs"]:
         raise CardkgeError(f"{file}: {counts['differs']} of {counts['ok'] + counts['differs']} cases differ")
 

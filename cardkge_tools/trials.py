@@ -14,7 +14,7 @@ from cardkge import DIMS, CardkgeError, Settings, is_bounded, option_name
 from cardkge_tools.constraints import Vocabulary, find_bounds, find_constraints, read_tsv, said
 from cardkge_tools.download import dataset_table
 from cardkge_tools.engine.threads import count_cores
-from cardkge_tools.files import csv_text, made_folder, make_folder, read_toml, replace_file
+from cardkge_tools.files import csv_text, is_stdout, made_folder, make_folder, read_toml, replace_file, write_json
 from cardkge_tools.graphs import describe_data, facts_digest, load_dataset, same_facts
 from cardkge_tools.opening import open_data
 from cardkge_tools.options import checked_settings, idle_options, train_context
@@ -231,7 +231,7 @@ def validated_trial(options, where):
     return trial
 
 
-def search(grid, grid_file, given, out, jobs, threads, cluster):
+def search(grid, grid_file, given, out, jobs, threads, cluster, json_file=None):
     """`tune`: every combination of a grid, the best on valid shown first; trials.csv in the folder `out` has them all.
 
     grid: texts NAME=V,V,...; grid_file: a TOML file or None; given: options fixed on the command line, name -> value.
@@ -265,12 +265,17 @@ def search(grid, grid_file, given, out, jobs, threads, cluster):
     content = text.encode(errors="backslashreplace")
     make_folder(out, [])  # it is gone where no run has come to write anything
     replace_file(out / "trials.csv", lambda file: file.write(content))
-    table(lines, [*axes, "valid hits@10 %", "MRR %", "epoch", "seconds"], "l" * len(axes))
     best = ranked[0]
-    if not outcomes[best]:
+    test = outcomes[best]["test"] if outcomes[best] else None
+    if json_file:
+        write_json(json_file, {"trials": rows, "chosen": str(out / best) if test else None, "test": test})
+    if not is_stdout(json_file):
+        table(lines, [*axes, "valid hits@10 %", "MRR %", "epoch", "seconds"], "l" * len(axes))
+    if test is None:
         raise CardkgeError(f"all {len(trials)} runs failed; {best}: {failed[best]}")
-    click.echo(f"\nchosen: {out / best}")
-    show_metrics([([setting], sides["both"]) for setting, sides in outcomes[best]["test"].items()], ["test"])
+    if not is_stdout(json_file):
+        click.echo(f"\nchosen: {out / best}")
+        show_metrics([([setting], sides["both"]) for setting, sides in test.items()], ["test"])
     if failed:
         name, text = next(iter(failed.items()))
         raise CardkgeError(f"{len(failed)} of {len(trials)} runs failed; {name}: {text}")
