@@ -65,7 +65,8 @@ class Program(click.Group):
 
 
 def shortened(message):
-    """A message without the midst, where somebody's text in it is very long."""
+    """A message, or an error's, without the midst, where somebody's text in it is very long."""
+    message = str(message)
     return message if len(message) <= 1000 else f"{message[:600]} ... {message[-300:]}"
 
 
