@@ -1247,7 +1247,7 @@ def softmax_defaults(settings, n_entities, n_triples):
 #    P(t in S) = o_t sum_{j=L-1}^{U-1} e_j(o without t) / sum_{j=L}^{U} e_j(o) (Chen, Dempster, Liu, Biometrika 1994).
 # 4. What is known of counts may be softer than a bound: P(|S| = j) is proportional to w_j e_j(o), for any weights w_j,
 #    and bounds are weights of 0 and 1. Let Q(j) be the probability of j new tails that the known counts of a relation
-#    teach, and M(j) that of step 2, on the average over its heads with 0, 1 or more known tails: w_j = Q(j) / M(j).
+#    teach, and M(j) that of step 2, on the average over its heads with (about) as many known tails: w_j = Q(j) / M(j).
 #    Where both agree nothing changes. (Q alone would count twice what the odds hold already; Q over the head's own M
 #    would forget what they say of this head.) Q comes from P(c), the probability that a head has c tails in all, each
 #    known with probability s: k of c are with C(c, k) s^k (1 - s)^(c - k), P is fitted to the k by EM, and Q(j) is
@@ -1377,16 +1377,18 @@ def log_choose(n, k):
     return logs[n] - logs[k] - logs[n - k]
 
 
-def count_weights(counts, share, known, usual):
+def count_weights(counts, share, known, usual, heads=math.inf):
     """w_j (m + 1,) of step 4 for a head with `known` tails: counts (c,) of `fit_counts`; usual (m + 1,): M(j), the last
-    of m and more. 1e-6 is added to both, so that what neither expects is left as it is. Where `known` is more than was
-    ever seen, nothing is known of the count, and every weight is 1."""
+    of m and more, an average over so many heads. Ten heads with Q are added to these, so that few teach little, and
+    1e-6 to both, so that what neither expects is left as it is. Where `known` is more than was ever seen, nothing is
+    known of the count, and every weight is 1."""
     sizes = np.arange(len(counts) - known)
     if not len(sizes):
         return np.ones(len(usual))
     logs = log_choose(known + sizes, np.full(len(sizes), known)) + sizes * math.log1p(-share)
     new = counts[known:] * np.exp(logs - logs.max())
     new = np.bincount(np.minimum(sizes, len(usual) - 1), new / new.sum(), len(usual))
+    usual = usual + (new - usual) * 10 / (heads + 10)
     weights = (new + 1e-6) / (usual + 1e-6)
     return weights / weights.max()
 

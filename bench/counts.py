@@ -133,7 +133,7 @@ def softened(run, dataset, every=1):
     calibration = calibrate(model, dataset.train, dataset.valid, len(dataset.test), seed=seed, types=types)
     prior = counts.learn_counts(model, calibration, dataset.train, dataset.valid, seed, types=types)
     mined = cardkge.find_bounds("mined", dataset)
-    both = WithinBounds(prior.counts, prior.usual, prior.share, mined)
+    both = WithinBounds(prior.counts, prior.usual, prior.heads, prior.share, mined)
     kinds = {"none": None, "mined": mined, "counts": prior, "counts, within mined": both}
     some = dataclasses.replace(dataset, test=dataset.test[dataset.test[:, 0] % every == 0])
 

@@ -32,7 +32,8 @@ DRAWN = 8  # and those drawn from the rest, each standing for many
 PAIRS = 20_000  # (h, r) without an answer in valid that the fit sees, spread over the relations
 PRIOR = 0.1  # precision, in log odds, of a relation's calibration around that of all; chosen within valid
 MOST_KNOWN = 1000  # tails; a CountPrior says nothing of heads with more
-SIZES = 64  # numbers of new tails that a CountPrior tells apart, the last with all above it
+GROUPS = 13  # of numbers of known tails, which a CountPrior tells apart
+SIZES = 16  # numbers of new tails that a CountPrior tells apart, the last with all above it
 NO_WEIGHTS = np.ones((1, 1))
 MOST_GAIN = np.log(100)  # candidates are looked for further down, by at most this in log odds, where counts favour more
 BLOCK = 128  # (h, r) scored at once, however many threads: scores may depend on it in their last bit
@@ -56,12 +57,13 @@ class Calibration:
 @dataclass(frozen=True, eq=False)
 class CountPrior:
     """What the known counts of a relation say of how many tails a head has, in the place of bounds: the weights of step
-    4 in cardkge.py. counts: P(c) of each relation, of `fit_counts`; usual (R, 3, SIZES): M(j) where 0, 1 or more tails
-    are known, zeros where no head of the relation has so many; share: s, the part of all facts that is known.
+    4 in cardkge.py. counts: P(c) of each relation, of `fit_counts`; usual (R, GROUPS, SIZES): M(j) by `group_of` the
+    known tails; heads (R, GROUPS): how many heads it is the average of; share: s, the part of all facts that is known.
     """
 
     counts: list
     usual: np.ndarray
+    heads: np.ndarray
     share: float
 
     def is_bounded(self, inverse=False):
@@ -77,10 +79,16 @@ class CountPrior:
         pairs, which = np.unique(np.column_stack((relations, known)), axis=0, return_inverse=True)
         rows = np.ones((len(pairs), SIZES))
         for row, (r, k) in zip(rows, pairs.tolist(), strict=True):
-            usual = self.usual[r, min(k, N_KNOWN - 1)]
-            if usual.any():
-                row[:] = count_weights(self.counts[r], self.share, k, usual)
+            of = r, int(group_of(k))
+            if self.heads[of]:
+                row[:] = count_weights(self.counts[r], self.share, k, self.usual[of], self.heads[of])
         return rows[which.ravel()]
+
+
+def group_of(known):
+    """The group, 0 to GROUPS - 1, of numbers of known tails: 0 to 4, to 8, to 16, and so on, twice as many each."""
+    known = np.asarray(known)
+    return np.where(known <= 4, known, np.minimum(np.ceil(np.log2(np.maximum(known, 1))) + 2, GROUPS - 1)).astype(int)
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -233,15 +241,17 @@ def learn_counts(model, calibration, train, valid, seed=0, threads=None, types=N
     known = Answers(np.concatenate((train, valid)), n, r)
     heads, relations = scope_pairs(train, n, r, types=types)
     share = len(known.keys) / (len(known.keys) + len(valid) * (1 / calibration.share - 1))
-    limits, found = np.searchsorted(relations, np.arange(r + 1)), known.count(heads, relations)
-    counts, chosen, rng = [], [], np.random.default_rng([seed, 8])
-    for first, last in itertools.pairwise(limits):
+    found = known.count(heads, relations)
+    groups, rng = relations.astype(np.int64) * GROUPS + group_of(found), np.random.default_rng([seed, 8])
+    counts = []
+    for first, last in itertools.pairwise(np.searchsorted(relations, np.arange(r + 1))):
         own = found[first:last][found[first:last] <= MOST_KNOWN]
         counts.append(fit_counts(own, share) if len(own) else np.ones(1))
-        drawn = min(last - first, max(PAIRS // r, 100))
-        chosen.append(first + np.sort(rng.choice(last - first, drawn, replace=False)))
-    chosen = np.concatenate(chosen)
-    heads, relations, found = heads[chosen], relations[chosen], np.minimum(found[chosen], N_KNOWN - 1)
+    shuffled = rng.permutation(len(heads))
+    shuffled = shuffled[np.argsort(groups[shuffled], kind="stable")]
+    rank = np.arange(len(heads)) - np.searchsorted(groups[shuffled], groups[shuffled])
+    chosen = np.sort(shuffled[rank < max(PAIRS // r, 100)])
+    heads, relations, groups = heads[chosen], relations[chosen], groups[chosen]
     excluded = known.joined(Answers(loops_to_leave_out(train, heads, relations, r), n, r))
     sizes = np.empty((len(chosen), SIZES))
 
@@ -249,10 +259,10 @@ def learn_counts(model, calibration, train, valid, seed=0, threads=None, types=N
         kernels.size_chances(decoded["starts"], decoded["p"], sizes[first:last])
 
     Decoder(model, calibration, None, known, excluded).run(heads, relations, threads, collect)
-    usual, of = np.zeros((r, N_KNOWN, SIZES)), np.zeros((r, N_KNOWN, 1))
-    np.add.at(usual, (relations, found), sizes)
-    np.add.at(of, (relations, found), 1)
-    return CountPrior(counts, usual / np.maximum(of, 1), float(share))
+    usual, of = np.zeros((r * GROUPS, SIZES)), np.bincount(groups, minlength=r * GROUPS)
+    np.add.at(usual, groups, sizes)
+    usual /= np.maximum(of, 1)[:, None]
+    return CountPrior(counts, usual.reshape(r, GROUPS, SIZES), of.reshape(r, GROUPS), float(share))
 
 
 def _fitting_pairs(heads, relations, valid, n_entities, n_relations, rng):

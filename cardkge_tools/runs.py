@@ -38,7 +38,7 @@ from cardkge_tools.constraints import (
     types_text,
     vocabulary,
 )
-from cardkge_tools.counts import SIZES, Calibration, CountPrior
+from cardkge_tools.counts import GROUPS, SIZES, Calibration, CountPrior
 from cardkge_tools.display import shown
 from cardkge_tools.engine.ranking import check_finite
 from cardkge_tools.engine.training import best_first
@@ -274,9 +274,11 @@ def _calibration_dict(run):
     epoch = run.best["epoch"] if run.best else run.epoch
     content = {"format_version": FORMAT_VERSION, "epoch": epoch, **counts, "coefficients": coefficients}
     if found.prior is not None:
-        rows = zip(run.relations, found.prior.counts, found.prior.usual, strict=True)
-        of = {name: {"counts": own.tolist(), "usual": usual.tolist()} for name, own, usual in rows}
-        content["prior"] = {"share": found.prior.share, "relations": of}
+        prior, of = found.prior, {}
+        for name, own, usual, heads in zip(run.relations, prior.counts, prior.usual, prior.heads, strict=True):
+            groups = {str(i): {"heads": int(heads[i]), "sizes": usual[i].tolist()} for i in np.flatnonzero(heads)}
+            of[name] = {"counts": own.tolist(), "groups": groups}
+        content["prior"] = {"share": prior.share, "relations": of}
     return content
 
 
@@ -285,13 +287,16 @@ def _read_prior(value, relations):
     if value is None:
         return None
     rows = [value["relations"][relation] for relation in relations]
-    counts, usual = [np.array(row["counts"], float) for row in rows], np.array([row["usual"] for row in rows], float)
-    parts = [usual, *counts]
-    if usual.shape[1:] != (N_KNOWN, SIZES) or any(x.ndim != 1 or not len(x) for x in counts):
+    counts = [np.array(row["counts"], float) for row in rows]
+    usual, heads = np.zeros((len(rows), GROUPS, SIZES)), np.zeros((len(rows), GROUPS), int)
+    for i, row in enumerate(rows):
+        for group, of in row["groups"].items():
+            usual[i, int(group)], heads[i, int(group)] = of["sizes"], of["heads"]
+    if any(x.ndim != 1 or not len(x) for x in counts):
         raise ValueError("its counts have another shape")
-    if not all(np.isfinite(x).all() and (x >= 0).all() for x in parts) or not 0 < value["share"] < 1:
+    if not all(np.isfinite(x).all() and (x >= 0).all() for x in [usual, heads, *counts]) or not 0 < value["share"] < 1:
         raise ValueError("a count is out of range")
-    return CountPrior(counts, usual, float(value["share"]))
+    return CountPrior(counts, usual, heads, float(value["share"]))
 
 
 def _read_calibration(path, run):
@@ -310,7 +315,7 @@ def _read_calibration(path, run):
         sound = np.isfinite(coefficients).all() and (coefficients[:, :2].sum(1) > 0).all() and 0 < calibration.share < 1
         if coefficients.shape[1:] != (3, N_KNOWN) or not sound:
             raise ValueError("a coefficient is out of range")
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise CardkgeError(f"{path}: not a calibration of this run ({error}); `calibrate` writes it anew") from error
     if value.get("epoch") != (run.best["epoch"] if run.best else run.epoch):
         raise CardkgeError(

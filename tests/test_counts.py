@@ -15,6 +15,7 @@ import cardkge as counts
 import kernels
 from cardkge import CardkgeError, probability
 from cardkge_tools.constraints import Types
+from cardkge_tools.counts import group_of
 
 ONE = np.ones((1, 1))  # no weights of counts
 
@@ -160,7 +161,7 @@ def test_thousands_of_tails():
         assert np.isfinite(found).all() and found.sum() == pytest.approx(1)
         assert np.arange(len(found)) @ found == pytest.approx(known.mean() / share, rel=0.15)
         for k in known.tolist():
-            weights = counts.count_weights(found, share, k, np.full(64, 1 / 64))
+            weights = counts.count_weights(found, share, k, np.full(16, 1 / 16))
             assert np.isfinite(weights).all() and weights.max() == 1 and weights.min() > 0
 
 
@@ -172,6 +173,11 @@ def test_weights_are_what_is_taught_over_what_is_usual():
     np.testing.assert_allclose(weights, expected / expected.max(), rtol=1e-12)
     np.testing.assert_allclose(counts.count_weights(taught, 0.5, 2, np.array([0.4, 0.6])), 1, rtol=1e-12)
     np.testing.assert_array_equal(counts.count_weights(taught, 0.5, 4, np.ones(3) / 3), 1)  # more than ever seen
+    few = counts.count_weights(
+        taught, 0.5, 2, np.array([0.8, 0.15, 0.05]), 10
+    )  # as many again that have what is taught
+    expected = (np.array([0.4, 0.6, 0]) + 1e-6) / (np.array([0.6, 0.375, 0.025]) + 1e-6)
+    np.testing.assert_allclose(few, expected / expected.max(), rtol=1e-12)
     one = counts.count_weights(taught, 0.5, 0, np.array([0.5, 0.3, 0.2]))  # the last: 2 and more
     np.testing.assert_allclose(one / one[2], [1e-6 / 0.5 / (1 / 0.2), 1e-6 / 0.3 / (1 / 0.2), 1], rtol=1e-3)
 
@@ -412,9 +418,9 @@ def test_a_prior_over_counts_decodes_as_its_weights_say():
         model.params[name] = rng.normal(0, 0.9, array.shape).astype(np.float32)
     coefficients = np.tile([0.3, 0.5, -3.0], (2, 3, 1))
     known = counts.Answers(np.column_stack([rng.integers(n, size=300) for n in (200, 2, 200)]), 200, 2)
-    usual = rng.dirichlet(np.ones(64), (2, 3))
-    usual[1, 0] = 0
-    prior = counts.CountPrior([rng.dirichlet(np.ones(9)), rng.dirichlet(np.ones(70))], usual, 0.6)
+    usual, of = rng.dirichlet(np.ones(16), (2, 13)), rng.integers(1, 99, (2, 13))
+    of[1, 0] = 0
+    prior = counts.CountPrior([rng.dirichlet(np.ones(9)), rng.dirichlet(np.ones(70))], usual, of, 0.6)
     decoder = counts.Decoder(model, counts.Calibration(coefficients, 0.4), prior, known)
     plain = counts.Decoder(model, counts.Calibration(coefficients, 0.4), None, known)
     decoder.floor = plain.floor = 1e-300
@@ -426,9 +432,7 @@ def test_a_prior_over_counts_decodes_as_its_weights_say():
     for i in range(0, 400, 7):
         part = slice(found["starts"][i], found["starts"][i + 1])
         k, r = found["known"][i], relations[i]
-        weights = (
-            counts.count_weights(prior.counts[r], 0.6, k, usual[r, min(k, 2)]) if usual[r, min(k, 2)].any() else [1]
-        )
+        weights = counts.count_weights(prior.counts[r], 0.6, k, usual[r, k], of[r, k]) if of[r, k] else [1]
         p = before["p"][part]
         expected = counts.conditioned(np.log(p) - np.log1p(-p), 0, np.inf, weights)
         np.testing.assert_allclose(found["p"][part], expected, rtol=1e-8)
@@ -443,6 +447,11 @@ def test_a_prior_over_counts_decodes_as_its_weights_say():
         np.testing.assert_allclose(few["p"][kept[0]], found["p"][kept[1]], rtol=1e-6)
 
 
+def test_groups_of_known_tails():
+    known = [0, 1, 2, 3, 4, 5, 8, 9, 16, 17, 1000, 1024, 1025, 10**6]
+    assert group_of(known).tolist() == [0, 1, 2, 3, 4, 5, 5, 6, 6, 7, 12, 12, 12, 12]
+
+
 def test_counts_learnt_from_heads_that_have_two_tails_each():
     """Every head has 2 tails, half of them known, and the model expects 3/4 more of each head: given the counts, one
     more where one is known, and hardly any where two are."""
@@ -455,8 +464,9 @@ def test_counts_learnt_from_heads_that_have_two_tails_each():
     flat = counts.Calibration(np.array([[[0.0, 1e-9, np.log(0.9 / n)]] * 3]), len(valid) / 360)
     prior = counts.learn_counts(model, flat, train, valid)
     assert prior.share == pytest.approx(0.5) and prior.counts[0][2] > 0.75
-    np.testing.assert_allclose(prior.usual.sum(2), [[0, 1, 1]])  # all in scope have a tail
+    np.testing.assert_allclose(prior.usual[0, :4].sum(1), [0, 1, 1, 0])  # all in scope have a tail, none has 3
     known = counts.Answers(np.concatenate((train, valid)), n, 1)
+    assert prior.heads[0, :4].tolist() == [*np.bincount(known.count(*counts.scope_pairs(train, n, 1))), 0]
     found = counts.Decoder(model, flat, prior, known).decode(
         np.arange(n), np.zeros(n, int), model.score_tails(np.arange(n), np.zeros(n, int))
     )
@@ -499,7 +509,7 @@ def test_mined_bounds_are_a_prior_and_predict_says_so(mined, tmp_path):
     data = counts.align_dataset(counts.load_dataset(run.settings.data), run)
     prior = counts.learn_counts(run.best_model(), run.calibration, data.train, data.valid, run.settings.seed)
     kept = run.calibration.prior
-    assert kept.share == prior.share and (kept.usual == prior.usual).all()
+    assert kept.share == prior.share and (kept.usual == prior.usual).all() and (kept.heads == prior.heads).all()
     assert all((a == b).all() for a, b in zip(kept.counts, prior.counts, strict=True))
     shown = ok("predict", mined, "--head", "e1", "--relation", "r0").stdout.splitlines()
     assert shown[-2].startswith("expected count = ") and shown[-2].endswith(
@@ -525,7 +535,9 @@ def test_mined_bounds_are_a_prior_and_predict_says_so(mined, tmp_path):
         (lambda prior: prior["relations"]["r1"].update(counts=[0.5, -1]), "a count is out of range"),
         (lambda prior: prior["relations"].pop("r2"), "'r2'"),
         (lambda prior: prior.update(share=1.5), "a count is out of range"),
-        (lambda prior: prior["relations"]["r0"].update(usual=[[1.0]]), "inhomogeneous"),
+        (lambda prior: prior["relations"]["r0"]["groups"].update({"99": {"heads": 1, "sizes": [1]}}), "out of bounds"),
+        (lambda prior: prior["relations"]["r0"].update(groups=[]), "no attribute"),
+        (lambda prior: prior["relations"]["r0"]["groups"]["1"].update(sizes=[1, 2]), "broadcast"),
     ],
 )
 def test_a_damaged_prior_is_one_line(mined, tmp_path, change, text):
