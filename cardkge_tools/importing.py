@@ -239,7 +239,7 @@ def read_table(path, triples, columns="hrt", header=False, delimiter=None, norma
     delimiter = delimiter or TABLES[os.path.splitext(str(path).removesuffix(".gz"))[1].lower()]
     if len(delimiter) != 1:
         raise CardkgeError(f"--delimiter {delimiter!r}: expected one character")
-    rows = ((at, row) for at, row in table_rows(path, delimiter) if any(row))
+    rows = _not_blank(table_rows(path, delimiter), triples.counts)
     first_at, first = next(rows, (0, None))
     if first is None:
         raise CardkgeError(f"{path}: no triples")
@@ -265,6 +265,15 @@ def read_table(path, triples, columns="hrt", header=False, delimiter=None, norma
         taken += len(part)
     if not taken:
         raise CardkgeError(f"{path}: a header and no triples")
+
+
+def _not_blank(rows, counts):
+    """The (line number, fields) of a table that has something in it; the others are counted."""
+    for at, row in rows:
+        if any(row):
+            yield at, row
+        else:
+            counts["blank lines skipped"] += 1
 
 
 def brief(row):
@@ -324,6 +333,8 @@ def _openke_names(path):
             fields = fields[0].rsplit(None, 1)  # some files have a space in place of the tab
         if len(fields) != 2 or not re.fullmatch("[0-9]{1,9}", fields[1].strip()) or int(fields[1]) in names:
             raise CardkgeError(f"{path}:{at}: expected a name, a tab and a new id, found {brief(fields)}")
+        if not fields[0] or any(character in fields[0] for character in "\t\r"):
+            raise CardkgeError(f"{path}:{at}: a name that is empty, or has a tab or a carriage return: {brief(fields)}")
         names[int(fields[1])] = fields[0].encode()
     if sorted(names) != list(range(len(names))):
         raise CardkgeError(f"{path}: its ids are not 0 to {len(names) - 1}")

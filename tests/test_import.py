@@ -169,6 +169,16 @@ def test_openke(tmp_path):
         ("train2id.txt", "2\n1 0 0\n0 3 1\n", "train2id.txt:3: expected ids of head, tail and relation"),
         ("train2id.txt", "3\n1 0 0\n0 2 1\n", "its first line says 3 lines, it has 2"),
         ("entity2id.txt", "3\nanna lee\t1\nbob\t1\ntea\t2\n", "entity2id.txt:3: expected a name, a tab and a new id"),
+        (
+            "entity2id.txt",
+            "3\nanna\tlee\t1\nbob\t0\ntea\t2\n",
+            "entity2id.txt:2: a name that is empty, or has a tab or",
+        ),
+        (
+            "entity2id.txt",
+            "3\nanna lee\t1\nbo\rb\t0\ntea\t2\n",
+            "entity2id.txt:3: a name that is empty, or has a tab or",
+        ),
     ):
         before = (folder / file).read_text()
         (folder / file).write_text(text)
@@ -229,6 +239,12 @@ def test_bounds_that_cannot_be_read_leave_no_folder(tmp_path):
         assert not (tmp_path / "out" / "triples.tsv").exists()
     (tmp_path / "bounds.tsv").write_text("knows\t0\t1\n")
     assert imported(tmp_path, "g.tsv", "a\tknows\tb\n", [tmp_path / "bounds.tsv"])[0].bounds == 1
+
+
+@pytest.mark.parametrize("name, text", [("g.csv", "a,p,b\r\n,,\r\n\r\n,,\r\n"), ("g.tsv", "a\tp\tb\n\t\t\n\n\t\t\n")])
+def test_blank_lines_at_the_end_of_a_spreadsheet_are_counted(tmp_path, name, text):
+    result, triples = imported(tmp_path, name, text)
+    assert triples == ["a\tp\tb"] and result.counts == {"blank lines skipped": 3}
 
 
 def test_normalised_names_of_tables(tmp_path):
