@@ -434,7 +434,8 @@ def predict(ctx, folder, head, relation, tail, queries, out, top, min_probabilit
     has room.
 
     X_hr is the sum of sigma(score) of (h, r, t) over all entities t. With --tail the counts are of each head in the
-    table. A run without bounds is shown beside those mined from its train split. With --head and --tail: the score, the
+    table, and where the run has bounds of the inverse, the probabilities of heads hold given the number that t may
+    have. A run without bounds is shown beside those mined from its train split. With --head and --tail: the score, the
     probability and the ranks of that triple.
 
     The answers to --queries are lines of head, relation, tail, probability, score, and the split that knows the triple.
