@@ -271,3 +271,15 @@ def test_what_is_cut_is_beyond_the_bound(bench, make_model):
         best = np.argsort(-before)[:room]
         assert len(before) > room and np.flatnonzero(after).tolist() == sorted(best.tolist())
         np.testing.assert_array_equal(after[best], before[best])
+
+
+def test_the_rate_of_import_is_taken(tmp_path):
+    """Of a small file: every statement counted, and triples and entities as `import` says them."""
+    pytest.importorskip("pyoxigraph")
+    graph = tmp_path / "graph.nt"
+    subprocess.run([sys.executable, BENCH / "make_ntriples.py", "500", graph], check=True)
+    out = subprocess.run([sys.executable, BENCH / "import_rate.py", graph], capture_output=True, text=True, timeout=300)
+    lines = set(graph.read_text().splitlines())
+    names = {name for line in lines for name in (line.split()[0], line.split()[2])}
+    assert out.returncode == 0, out.stderr
+    assert f"\n{len(lines)} triples, {len(names)} entities\n" in out.stdout and "pyoxigraph's parser: " in out.stdout
