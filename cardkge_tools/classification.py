@@ -237,12 +237,12 @@ def fit_labels(columns, relations, labels, n_relations, precision):
     """Logistic regression for each relation: a function (columns (n, d), relations (n,)) -> p (n,).
 
     `fit_calibration` at share 1, of standardised columns, over all relations and then over each, held by a Gaussian
-    prior of that precision at what all have in common; the first column's slope is positive.
+    prior of that precision at what all have in common. Its first slope is positive: here that of a column of zeros.
     """
     centre, scale = columns.mean(0), np.maximum(columns.std(0), 1e-9)
 
     def design(columns):
-        return np.column_stack(((columns - centre) / scale, np.ones(len(columns))))
+        return np.column_stack((np.zeros(len(columns)), (columns - centre) / scale, np.ones(len(columns))))
 
     x, weights = design(columns), np.ones(len(columns))
     prior = np.ones(x.shape[1])
@@ -251,7 +251,6 @@ def fit_labels(columns, relations, labels, n_relations, precision):
     for r in np.unique(relations):
         part = relations == r
         slopes[r] = fit_calibration(x[part], labels[part], weights[part], 1.0, of_all, precision * prior)
-    slopes[:, 0] = np.exp(slopes[:, 0])
     return lambda columns, relations: probability((design(columns) * slopes[relations]).sum(1))
 
 
