@@ -134,7 +134,8 @@ def softened(run, dataset, every=1):
     prior = counts.learn_counts(model, calibration, dataset.train, dataset.valid, seed, types=types)
     mined = cardkge.find_bounds("mined", dataset)
     both = WithinBounds(prior.counts, prior.usual, prior.heads, prior.share, mined)
-    kinds = {"none": None, "mined": mined, "counts": prior, "counts, within mined": both}
+    alone = dataclasses.replace(prior, usual=np.full_like(prior.usual, 1), heads=np.full_like(prior.heads, 10**9))
+    kinds = {"none": None, "mined": mined, "counts": prior, "counts, within mined": both, "Q alone": alone}
     some = dataclasses.replace(dataset, test=dataset.test[dataset.test[:, 0] % every == 0])
 
     in_scope = counts.scope_pairs

@@ -253,7 +253,13 @@ def test_controls_of_bounds(bench, ring, capsys):
     }
     for options in (["--within-valid"], ["--every", "3"]):
         counts.main([str(ring), "--soft", *options])
-        assert set(table_of(capsys.readouterr().out, 0)) == {"none", "mined", "counts", "counts, within mined"}
+        assert set(table_of(capsys.readouterr().out, 0)) == {
+            "none",
+            "mined",
+            "counts",
+            "counts, within mined",
+            "Q alone",
+        }
 
 
 def test_what_is_cut_is_beyond_the_bound(bench, make_model):
