@@ -36,7 +36,7 @@ GROUPS = 13  # of numbers of known tails, which a CountPrior tells apart
 SIZES = 16  # numbers of new tails that a CountPrior tells apart, the last with all above it
 NO_WEIGHTS = np.ones((1, 1))
 MOST_GAIN = np.log(100)  # candidates are looked for further down, by at most this in log odds, where counts favour more
-BLOCK = 128  # (h, r) scored at once, however many threads: scores may depend on it in their last bit
+BLOCK, BLOCK_SCORES = 128, 2**24  # (h, r) scored at once, and scores: see `block_of`
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +83,12 @@ class CountPrior:
             if self.heads[of]:
                 row[:] = count_weights(self.counts[r], self.share, k, self.usual[of], self.heads[of])
         return rows[which.ravel()]
+
+
+def block_of(n_entities):
+    """(h, r) scored at once, however many threads and machines: scores may depend on it in their last bit. A block is
+    64 MiB of float32 at most."""
+    return max(1, min(BLOCK, BLOCK_SCORES // n_entities))
 
 
 def group_of(known):
@@ -321,7 +327,7 @@ def _fitting_rows(model, train, valid, heads, relations, pair_weights, seed, thr
         )
 
     with Threads(threads) as pool:
-        scored_blocks(model, 1, heads, relations, pool, collect, BLOCK, progress)
+        scored_blocks(model, 1, heads, relations, pool, collect, block_of(n), progress)
     if not blocks:
         raise CardkgeError("calibration: train has no triples, so no (h, r) is in scope")
     return [np.concatenate([blocks[first][i] for first in sorted(blocks)]) for i in range(6)]
@@ -411,7 +417,7 @@ class Decoder:
             consume(first, last, self.decode(heads[part], relations[part], scores, need))
 
         with Threads(threads) as pool:
-            scored_blocks(self.model, 1, heads, relations, pool, each, BLOCK, progress)
+            scored_blocks(self.model, 1, heads, relations, pool, each, block_of(self.model.n_entities), progress)
 
 
 def acceptable(found, room, least):

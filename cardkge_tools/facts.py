@@ -12,9 +12,9 @@ import numpy as np
 from cardkge import CardkgeError, is_bounded
 from cardkge_tools import SPLITS
 from cardkge_tools.counts import (
-    BLOCK,
     Answers,
     Decoder,
+    block_of,
     calibrate,
     complete,
     evaluate_sets,
@@ -197,7 +197,8 @@ def probable_on_cluster(command, n_pairs, n_entities, address, threads, progress
 
     command: arguments of the `complete` that a worker runs for a part, but for its range and for `least`.
     """
-    size = max(1, min(n_pairs // PARTS, PART_SCORES // n_entities) // BLOCK) * BLOCK
+    block = block_of(n_entities)
+    size = max(1, min(n_pairs // PARTS, PART_SCORES // n_entities) // block) * block
     tasks, parts, done = [], {}, 0
     for first in range(0, n_pairs, size):
         part = [str(first), str(min(first + size, n_pairs))]

@@ -15,7 +15,7 @@ import cardkge as counts
 import kernels
 from cardkge import CardkgeError, probability
 from cardkge_tools.constraints import Types
-from cardkge_tools.counts import group_of
+from cardkge_tools.counts import block_of, group_of
 
 ONE = np.ones((1, 1))  # no weights of counts
 
@@ -548,3 +548,7 @@ def test_a_damaged_prior_is_one_line(mined, tmp_path, change, text):
     path.write_text(json.dumps(value))
     line = one_error(invoke("predict", tmp_path / "run", "--head", "e1", "--relation", "r0"))
     assert text in line and "`calibrate` writes it anew" in line
+
+
+def test_a_block_is_bounded():
+    assert [block_of(n) for n in (1, 1000, 2**17, 2**17 + 1, 10**6, 2**24, 10**9)] == [128, 128, 128, 127, 16, 1, 1]
