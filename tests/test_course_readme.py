@@ -19,6 +19,7 @@ LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "d
 
 # what is added to a command to make it short: the last of two equal options counts
 SHORTER = {"python cli.py train": "--epochs 1 --dim 4", "python bench/own_models.py": "--epochs 1 --seeds 1 --dim 4"}
+NOT_A_READERS = {"PYTHONPATH", "PYTEST_ADDOPTS", "MPLBACKEND"}  # settings: of tests, or made by course/render.py
 NEEDS = {"jupytext": "jupytext", "jupyter": "nbclient", "python bench/own_models.py": "pykeen"}
 NEEDS |= {"python course/render.py": "matplotlib", "python bench/own_models.py --controls": None}
 EXIT = {"python -m pytest course/exercise_1.py": 1, "python -m pytest -p course.conftest": 1}
@@ -55,7 +56,7 @@ def project(tmp_path):
 
 def run(command, project):
     """Runs a command of the page; returns what came of it, and its seconds of computing."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTEST_ADDOPTS")}
+    environment = {name: value for name, value in os.environ.items() if name not in NOT_A_READERS}
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     line = ["bash", "-c", f"{command} {of(SHORTER, command, '')}"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
