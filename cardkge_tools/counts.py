@@ -30,6 +30,7 @@ LEFT_OUT = 0.01  # candidates are not looked at whose probabilities cannot add u
 BEST = 30  # candidates of each (h, r) that the fit sees all of
 DRAWN = 8  # and those drawn from the rest, each standing for many
 PAIRS = 20_000  # (h, r) without an answer in valid that the fit sees, spread over the relations
+MOST_PAIRS = 240_000  # as long as no more than these, 1000 of each: with 100, p is far over-confident on fb15k-237
 PRIOR = 0.1  # precision, in log odds, of a relation's calibration around that of all; chosen within valid
 MOST_KNOWN = 1000  # tails; a CountPrior says nothing of heads with more
 GROUPS = 13  # of numbers of known tails, which a CountPrior tells apart
@@ -275,7 +276,7 @@ def _fitting_pairs(heads, relations, valid, n_entities, n_relations, rng):
     """(heads, relations, weights) of those of the pairs in scope that the fit sees, ordered by relation, head."""
     answered = Answers(valid, n_entities, n_relations).count(heads, relations) > 0
     kept, weights = answered.copy(), np.ones(len(heads))
-    most = max(PAIRS // n_relations, 100)
+    most = max(PAIRS // n_relations, min(1000, MOST_PAIRS // n_relations), 100)
     limits = np.searchsorted(relations, np.arange(n_relations + 1))
     for first, last in itertools.pairwise(limits):
         others = first + np.flatnonzero(~answered[first:last])
