@@ -19,18 +19,11 @@ from cardkge_tools.terminal import counter, say, table, warn
 
 FORM = "head, relation, tail, label with tabs between"
 LABELS = {"1": True, "0": False, "-1": False}
-PRECISIONS = (
-    0.01,
-    0.03,
-    0.1,
-    0.3,
-    1.0,
-    3.0,
-    10.0,
-)  # of a relation's prior, that cross-validation within valid chooses among
+PRECISIONS = 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0  # of a relation's prior; cross-validation within valid chooses
 FOLDS = 5
 SMOOTHING = 5.0  # subjects that a fact of h is taken to have been seen with, with tails as frequent as they are under r
 HUB = 50  # facts of an entity; of one with more, what it is linked to is no neighbour: it says little of h
+NEIGHBOURS = 2**22  # that are looked at together, but for those of one entity: some hundreds of MiB
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -94,6 +87,16 @@ class Facts:
         self.triples = triples[np.argsort(triples[:, 0], kind="stable")]
         self.limits = np.searchsorted(self.triples[:, 0], np.arange(n_entities + 1))
         self.degree = np.diff(self.limits)
+        further = self.degree[self.triples[:, 2]]
+        reach = np.bincount(self.triples[:, 0], 1 + np.where(further <= HUB, further, 0), n_entities)
+        self.reach = reach.astype(np.int64)  # how many neighbours each entity has
+
+    def parts(self, heads):
+        """The places in heads (n,) in some parts, in order, of about NEIGHBOURS neighbours each."""
+        total = np.cumsum(self.reach[heads])
+        return np.split(
+            np.arange(len(heads)), np.searchsorted(total, np.arange(NEIGHBOURS, total.max(initial=0), NEIGHBOURS))
+        )
 
     def neighbours(self, heads):
         """(neighbours (m,), place in heads (n,) of each (m,))."""
@@ -113,20 +116,31 @@ class Facts:
         found = np.zeros((len(triples), 4))
         for r in np.unique(triples[:, 1]):
             asked = np.flatnonzero(triples[:, 1] == r)
-            found[asked] = self._lifts_of(r, *triples[asked][:, ::2].T.astype(np.int64))
+            for part in self.parts(triples[asked, 0]):
+                found[asked[part]] = self._lifts_of(r, *triples[asked[part]][:, ::2].T.astype(np.int64))
         return found
+
+    def _seen_with(self, r, facts, names):
+        """Of facts (m, 3) of r: place of a neighbour in names, sorted, times N, plus tail, each once, sorted; and how
+        often it is seen."""
+        keys, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for part in self.parts(facts[:, 0]):
+            seen, fact = self.neighbours(facts[part, 0])
+            tail = facts[part[fact], 2].astype(np.int64)
+            place = np.minimum(np.searchsorted(names, seen), max(len(names) - 1, 0))
+            kept = seen != r * self.n + tail  # a fact is no neighbour of itself
+            kept &= names[place] == seen if len(names) else False
+            for found, of in zip((keys, counts), np.unique(place[kept] * self.n + tail[kept], return_counts=True)):
+                found.append(of)
+        together, which = np.unique(np.concatenate(keys), return_inverse=True)
+        return together, np.bincount(which, np.concatenate(counts), len(together))
 
     def _lifts_of(self, r, heads, tails):
         of_asked, which = self.neighbours(heads)
         names, of_asked = np.unique(of_asked, return_inverse=True)
         facts = self.triples[self.triples[:, 1] == r]
-        seen, fact = self.neighbours(facts[:, 0])
-        tail = facts[fact, 2].astype(np.int64)
-        place = np.minimum(np.searchsorted(names, seen), max(len(names) - 1, 0))
-        kept = seen != r * self.n + tail  # no fact is a reason for itself
-        kept &= names[place] == seen if len(names) else False
-        together, counts = np.unique(place[kept] * self.n + tail[kept], return_counts=True)
-        alone = np.bincount(place[kept], minlength=len(names))
+        together, counts = self._seen_with(r, facts, names)
+        alone = np.bincount(together // self.n, counts, len(names))
         share = (np.bincount(facts[:, 2], minlength=self.n)[tails[which]] + 0.5) / (len(facts) + 1)
         wanted = of_asked * self.n + tails[which]
         at = np.minimum(np.searchsorted(together, wanted), max(len(together) - 1, 0))

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from conftest import ROOT, invoke, ok, one_error, write_ring
 
 import cardkge
 from cardkge import CardkgeError, auc, calibration_loss, label_metrics, logistic_loss, probability
+from cardkge_tools import classification
 from cardkge_tools.classification import (
     BASELINE,
     HUB,
@@ -161,12 +163,18 @@ def test_lifts_by_hand():
     np.testing.assert_array_equal(found[2], 0)  # 5 is the head of nothing
 
 
-def test_lifts_are_what_they_are_said_to_be():
+@pytest.mark.parametrize("hub, together", [(HUB, 2**22), (4, 2**22), (HUB, 1), (4, 30)])
+def test_lifts_are_what_they_are_said_to_be(monkeypatch, hub, together):
+    """Also where some have too many facts, and where not all neighbours are looked at together."""
+    for module in (classification, sys.modules[__name__]):
+        monkeypatch.setattr(module, "HUB", hub)
+    monkeypatch.setattr(classification, "NEIGHBOURS", together)
     rng = np.random.default_rng(4)
     train = np.unique(
         np.column_stack((rng.integers(9, size=50), rng.integers(3, size=50), rng.integers(9, size=50))), axis=0
     )
     triples = np.column_stack((rng.integers(9, size=20), rng.integers(3, size=20), rng.integers(9, size=20)))
+    assert (np.bincount(train[:, 0]) > 4).any()
     expected = [by_words(train, triple, 3) for triple in triples.tolist()]
     np.testing.assert_allclose(Facts(train, 9, 3).lifts(triples), expected, rtol=1e-12, atol=1e-12)
 
@@ -208,8 +216,7 @@ def test_a_full_bound_is_seen(make_model):
 
 
 def test_what_fb13_says_without_a_model():
-    """The frequency of the tail alone has 85.6 % and Brier 0.109, with the
-    neighbours of the head more than 91 %."""
+    """The frequency of the tail alone has 85.6 % and Brier 0.109, with the neighbours of the head more than 91 %."""
     if not os.environ.get("CARDKGE_DATA") or cardkge.locate_dataset("fb13") is None:
         pytest.skip("needs fb13 with its labelled files: a folder that holds it in CARDKGE_DATA")
     dataset, columns, files = cardkge.load_dataset("fb13", download=False), [], []
