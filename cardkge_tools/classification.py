@@ -112,7 +112,7 @@ class Facts:
     def lifts(self, triples):
         """How much likelier t is as a tail of r for what else is known of h: of the neighbours f of h, the sum, the
         mean, the largest and the smallest of log P(t | r, f) / P(t | r), (n, 4); zeros where h has none. The chances
-        are shares of the facts of r."""
+        are shares of the facts of r, of which one counts as often as its head has f, also by way of its own tail."""
         found = np.zeros((len(triples), 4))
         for r in np.unique(triples[:, 1]):
             asked = np.flatnonzero(triples[:, 1] == r)

@@ -81,7 +81,7 @@ class CountPrior:
         rows = np.ones((len(pairs), SIZES))
         for row, (r, k) in zip(rows, pairs.tolist(), strict=True):
             of = r, int(group_of(k))
-            if self.heads[of]:
+            if k <= MOST_KNOWN and self.heads[of]:
                 row[:] = count_weights(self.counts[r], self.share, k, self.usual[of], self.heads[of])
         return rows[which.ravel()]
 
@@ -636,7 +636,8 @@ def probable(decoder, heads, relations, least, threads=None, progress=None):
 
 def complete(decoder, heads, relations, least=0.5, precision=None, threads=None, progress=None, look=None):
     """The new facts of these (h, r), best first (equals by relation, head, score, tail): (triples (m, 3), p (m,), the
-    number of contradicted pairs). Accepted as `evaluate_sets` accepts. look(least): `probable`, done elsewhere."""
+    number of contradicted pairs). Accepted as `evaluate_sets` accepts, and then as far as each (r, t) has room, by
+    bounds of the inverse. look(least): `probable`, done elsewhere."""
     floor = least if precision is None else min(0.01, precision / 10)
     while True:
         found = look(floor) if look else probable(decoder, heads, relations, floor, threads, progress)

@@ -15,7 +15,7 @@ import cardkge as counts
 import kernels
 from cardkge import CardkgeError, probability
 from cardkge_tools.constraints import Types
-from cardkge_tools.counts import block_of, group_of
+from cardkge_tools.counts import MOST_KNOWN, block_of, group_of
 
 ONE = np.ones((1, 1))  # no weights of counts
 
@@ -450,6 +450,15 @@ def test_a_prior_over_counts_decodes_as_its_weights_say():
 def test_groups_of_known_tails():
     known = [0, 1, 2, 3, 4, 5, 8, 9, 16, 17, 1000, 1024, 1025, 10**6]
     assert group_of(known).tolist() == [0, 1, 2, 3, 4, 5, 5, 6, 6, 7, 12, 12, 12, 12]
+
+
+def test_nothing_is_said_of_heads_with_very_many_tails():
+    """More known tails than a fit takes in have weights of 1, although the counts reach further."""
+    usual, heads = np.full((1, 13, 16), 1 / 16), np.full((1, 13), 50)
+    prior = counts.CountPrior([np.full(2 * MOST_KNOWN + 1, 1 / 2001)], usual, heads, 0.5)
+    weights = prior.weights(np.zeros(3, int), np.array([MOST_KNOWN, MOST_KNOWN + 1, 2 * MOST_KNOWN]))
+    assert (weights[0] != 1).any()
+    np.testing.assert_array_equal(weights[1:], 1)
 
 
 def test_counts_learnt_from_heads_that_have_two_tails_each():
