@@ -369,7 +369,7 @@ def calibrate(folder, share, data, json_file, threads):
     "Address of a Dask scheduler, whose workers share these files and do the work, in parts of one thread each if"
     " --threads is not given (extra: cluster).",
 )
-@click.option("--part", type=int, nargs=2, hidden=True, help="What a worker does: a range of the (h, r), as .npz.")
+@click.option("--part", type=click.IntRange(0), nargs=2, hidden=True, help="A worker's: a range of the (h, r), as .npz.")
 @moved_data
 @threads_option
 def complete(folder, relation, known, min_probability, precision, out, cluster, part, data, threads):
@@ -382,6 +382,8 @@ def complete(folder, relation, known, min_probability, precision, out, cluster, 
     For --cluster start `dask scheduler` on one machine and `dask worker SCHEDULER` on each, where files and
     installation have the same paths; the file that is written is the same.
     """
+    if part and out is None:
+        raise click.UsageError("--part needs --out.")
     from cardkge_tools.facts import complete_part, complete_run
     from cardkge_tools.opening import open_run
 

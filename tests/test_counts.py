@@ -537,6 +537,21 @@ def test_mined_bounds_are_a_prior_and_predict_says_so(mined, tmp_path):
     assert [float(line.split("\t")[3]) for line in lines] == pytest.approx(p.tolist(), rel=1e-5) and len(p) > 10
 
 
+def test_parts_of_what_is_completed(mined, tmp_path):
+    """What a worker of a cluster writes: together the parts have what all (h, r) have; a part needs a file."""
+    common = "complete", mined, "--known", "train", "--min-probability", 0.01
+    parts = []
+    for first, last in ((0, 70), (70, 500)):
+        ok(*common, "--part", first, last, "--out", tmp_path / "part.npz")
+        with np.load(tmp_path / "part.npz") as arrays:
+            parts.append(arrays["arr_2"])
+    found = [float(line.split("\t")[3]) for line in ok(*common).stdout.splitlines()]
+    assert sorted(np.concatenate(parts)) == pytest.approx(sorted(found), rel=1e-5) and all(map(len, parts))
+    for wrong in (("0", "2"), ("-1", "2", "--out", tmp_path / "x")):
+        result = invoke(*common, "--part", *wrong)
+        assert result.exit_code == 2 and "Error: " in result.stderr and not (tmp_path / "x").exists()
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
