@@ -369,7 +369,7 @@ def calibrate(folder, share, data, json_file, threads):
     "Address of a Dask scheduler, whose workers share these files and do the work, in parts of one thread each if"
     " --threads is not given (extra: cluster).",
 )
-@click.option("--part", type=click.IntRange(0), nargs=2, hidden=True, help="A worker's: a range of the (h, r), as .npz.")
+@click.option("--part", type=click.IntRange(0), nargs=2, hidden=True, help="A worker's: a range of (h, r), as .npz.")
 @moved_data
 @threads_option
 def complete(folder, relation, known, min_probability, precision, out, cluster, part, data, threads):
