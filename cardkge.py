@@ -1234,7 +1234,8 @@ def softmax_defaults(settings, n_entities, n_triples):
 # 10. Counts (beyond the paper): calibrated answers, conditioned on the bounds
 # ------------------------------------------------------------------------------------------------------------------
 
-# A candidate (h, r, t) is a triple that is not known. Three steps lead from its score to an answer.
+# A candidate (h, r, t) is a triple that is not known. Three steps lead from its score to an answer; a fourth takes in
+# what is known of counts.
 #
 # 1. pi, the probability that a candidate outside train is a fact, is logistic in what the model says of it: z = logit
 #    pi = a score + b log_softmax + c, with a + b > 0. Each relation has its own a, b, c where 0, 1 or more tails of
@@ -1288,11 +1289,13 @@ def calibration_loss(parameters, features, found, weights, share, centre, precis
     """
     slopes = np.append(np.exp(parameters[0]), parameters[1:])
     z = features @ slopes
-    pi, none = probability(z), probability(-z)
-    q, rest = share * pi, 1 - share + share * none  # log q = log v - log(1 + exp(-z)); rest = 1 - q, if v = 1 too
-    log_q = math.log(share) + np.minimum(z, 0) - np.log1p(np.exp(-np.abs(z)))
+    pi, none = probability(z), np.maximum(probability(-z), 1e-300)  # never 0, for at v = 1 rest is none
+    q, rest = share * pi, 1 - share + share * none  # 1 - q, without cancellation
+    small = np.log1p(np.exp(-np.abs(z)))
+    log_q = math.log(share) + np.minimum(z, 0) - small
+    log_rest = np.log(rest) if share < 1 else np.minimum(-z, 0) - small
     away = parameters - centre
-    value = -(weights * np.where(found, log_q, np.log(rest))).sum() + 0.5 * (precision * away * away).sum()
+    value = -(weights * np.where(found, log_q, log_rest)).sum() + 0.5 * (precision * away * away).sum()
     d_z = weights * np.where(found, -none, q * none / rest)
     scale = np.append(slopes[0], np.ones(len(parameters) - 1))  # d slopes / d parameters
     gradient = (d_z @ features) * scale + precision * away

@@ -89,6 +89,19 @@ def test_at_share_one_the_calibration_is_logistic_regression():
     assert far[0] == pytest.approx(4 * np.exp(5.0))  # where 1 - pi is 0 in float64
 
 
+@pytest.mark.parametrize("found", [True, False])
+@pytest.mark.parametrize("z", [-1000.0, 1000.0])
+def test_logistic_regression_far_out(z, found):
+    """Where both probabilities are 0 or 1 in float64: the loss is |z| or 0, its gradient that of a line."""
+    with np.errstate(all="raise", under="ignore"):
+        value, gradient, information = calibration_loss(
+            np.array([0.0, z]), np.array([[0.0, 1.0]]), np.array([found]), 1.0, 1.0, 0.0, np.zeros(2)
+        )
+    wrong = found != (z > 0)
+    assert value == pytest.approx(1000.0 * wrong) and gradient[1] == pytest.approx(-np.sign(found - 0.5) * wrong)
+    assert np.isfinite(information).all()
+
+
 def test_fit_gives_the_shares_of_two_groups():
     """One column of two values: the probabilities are the shares of true ones, by relation, where nothing is shrunk."""
     x, relations, labels = [], [], []
