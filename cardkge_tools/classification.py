@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cardkge import CardkgeError, fit_calibration, label_metrics, log_sum_exp, probability, triple_keys
-from cardkge_tools.counts import Answers, Decoder, room_left
+from cardkge_tools.counts import Answers, Decoder, room_left, spread
 from cardkge_tools.display import shown
 from cardkge_tools.engine.limits import PlainBounds
 from cardkge_tools.facts import calibrated_run, run_bounds
@@ -70,12 +70,6 @@ def read_labelled(path, entities, relations, skip_unknown=False):
 # ------------------------------------------------------------------------------------------------------------------
 # Features
 # ------------------------------------------------------------------------------------------------------------------
-
-
-def spread(starts, lengths):
-    """The places start, start + 1, ... of each of several runs, one after the other, and which run each is of."""
-    which = np.repeat(np.arange(len(lengths)), lengths)
-    return np.repeat(starts - np.append(0, np.cumsum(lengths)[:-1]), lengths) + np.arange(lengths.sum()), which
 
 
 class Facts:

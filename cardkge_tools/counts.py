@@ -103,6 +103,12 @@ def group_of(known):
 # ------------------------------------------------------------------------------------------------------------------
 
 
+def spread(starts, lengths):
+    """The places start, start + 1, ... of each of several runs, one after the other, and which run each is of."""
+    which = np.repeat(np.arange(len(lengths)), lengths)
+    return np.repeat(starts - np.append(0, np.cumsum(lengths)[:-1]), lengths) + np.arange(lengths.sum()), which
+
+
 def scope_pairs(train, n_entities, n_relations, relations=None, types=None):
     """The (h, r) that may have tails: h is in train a head of r, or of a relation that shares a head with r; or where
     the graph has classes, a member of the smallest that has all heads of r in it (but for those of no class).
@@ -124,8 +130,7 @@ def scope_pairs(train, n_entities, n_relations, relations=None, types=None):
         sharing = np.zeros(n_relations, bool)
         for start in range(0, len(own), 4096):  # the relations of a head stand side by side
             part = own[start : start + 4096]
-            first, lengths = head_limits[part], head_limits[part + 1] - head_limits[part]
-            places = np.repeat(first - np.append(0, np.cumsum(lengths)[:-1]), lengths) + np.arange(lengths.sum())
+            places, _ = spread(head_limits[part], head_limits[part + 1] - head_limits[part])
             sharing[relations_of[places]] = True
         marked[:] = False
         for other in np.flatnonzero(sharing):
@@ -162,9 +167,8 @@ class Answers:
         pairs = (np.asarray(relations, np.int64) * self.n_entities + heads) * self.n_entities
         first = np.searchsorted(self.keys, pairs)
         lengths = np.searchsorted(self.keys, pairs + self.n_entities) - first
-        starts = np.append(0, np.cumsum(lengths))
-        places = np.repeat(first - starts[:-1], lengths) + np.arange(starts[-1])
-        return starts, (self.keys[places] % self.n_entities).astype(np.int32)
+        places, _ = spread(first, lengths)
+        return np.append(0, np.cumsum(lengths)), (self.keys[places] % self.n_entities).astype(np.int32)
 
     def count(self, heads, relations):
         """How many tails each pair has."""
