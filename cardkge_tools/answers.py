@@ -30,6 +30,7 @@ class Answers:
         self.dataset = self.loopless = None
         self.soft = ""  # said where mined bounds are no limits
         self.calibrated = False  # whether probabilities are decoded from the calibration
+        self.decoder = None, None  # the last relation that was asked for, and its Decoder
         self.heads = None  # of the last (?, r, t) that bounds of its tail condition: known and expected heads, bounds
         try:
             self.dataset = aligned_data(run, folder, data, download=False)
@@ -86,6 +87,15 @@ class Answers:
         bound = [lower, None if math.isinf(upper) else upper]
         self.heads = {"known": known, "expected": known + float(p.sum()), "bounds": bound}
 
+    def _decoder_of(self, relation):
+        """The Decoder of all (h, r) of a relation, kept as long as it is asked for."""
+        if self.decoder[0] != relation:
+            everyone = np.arange(self.model.n_entities)
+            pairs = everyone, np.full(len(everyone), relation)
+            self.decoder = relation, fact_decoder(self.run, self.dataset, self.folder, *pairs, "all")
+            self.decoder[1].floor = 1e-300  # however improbable, it is shown
+        return self.decoder[1]
+
     def _decode(self, part, relation, head, tail):
         """Fills in p, whether accepted, and the expected count, of answers to one question."""
         heads = np.array([head] if tail is None else [answer[0] for answer in part])
@@ -94,8 +104,7 @@ class Answers:
             scores = exact_scores(self.model, relation, head)[None]
         else:
             scores = np.ascontiguousarray(self.model.score_tails(heads, relations))
-        decoder = fact_decoder(self.run, self.dataset, self.folder, heads, relations, "all")
-        decoder.floor = 1e-300  # however improbable, it is shown
+        decoder = self._decoder_of(relation)
         found = decoder.decode(heads, relations, scores)
         p, accepted = np.zeros(scores.shape), np.zeros(scores.shape, bool)
         p[found["row"], found["ids"]] = found["p"]
