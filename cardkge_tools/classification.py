@@ -14,7 +14,7 @@ from cardkge_tools.display import shown
 from cardkge_tools.engine.limits import PlainBounds
 from cardkge_tools.facts import calibrated_run, run_bounds
 from cardkge_tools.files import is_stdout, read_blocks, write_json
-from cardkge_tools.opening import open_run
+from cardkge_tools.opening import open_to_measure
 from cardkge_tools.terminal import counter, say, table, warn
 
 FORM = "head, relation, tail, label with tabs between"
@@ -428,7 +428,7 @@ def figure(found, name):
 
 def classify_command(folder, path, valid, skip_unknown, data, json_file, threads):
     """`classify`: a table, and JSON where it is asked for."""
-    run, dataset = open_run(folder, data)
+    run, dataset = open_to_measure(folder, data)
     report, note = classification(run, folder, dataset, path, valid, skip_unknown, threads)
     if json_file:
         write_json(json_file, report)

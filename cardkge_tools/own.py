@@ -14,10 +14,7 @@ import numpy as np
 from cardkge import MODELS, CardkgeError, Model
 
 METHODS = ("phi", "d_phi", "query_tails", "query_heads", "match")  # what a subclass of Model gives
-TRIALS = (
-    ((5, 2, 4), "float64"),
-    ((6, 3, 4), "float32"),
-)  # entities, relations, dim of the models that a class is tried with
+TRIALS = ((5, 2, 4), "float64"), ((6, 3, 4), "float32")  # entities, relations, dim of what a class is tried as
 FILES = set()  # that have been executed, as they were named
 LOADED = {}  # ":CLASS" -> PATH.py:CLASS, the path from the root: what another process has to be told
 

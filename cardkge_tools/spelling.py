@@ -27,9 +27,8 @@ def look_alikes(names):
     def form_of(name):
         return name.strip() if name.isascii() else plain_form(name)
 
-    forms = {
-        form for name in names if (form := form_of(name)) != name
-    }  # of two that look the same one is no plain form
+    # of two that look the same one is no plain form
+    forms = {form for name in names if (form := form_of(name)) != name}
     groups = collections.defaultdict(list)
     for name in names if forms else ():
         if (form := form_of(name)) in forms:

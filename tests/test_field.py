@@ -451,8 +451,9 @@ def test_a_final_run_has_the_calibration_of_its_source(folder, tmp_path):
     assert (
         again.exit_code == 1 and "trained on valid too, and has the calibration of the run it was made" in again.stderr
     )
-    for command in (["evaluate"], ["evaluate", "--sets"]):
-        result = invoke(*command, tmp_path / "final")
+    (tmp_path / "labelled.txt").write_text("anna\tknows\tcleo\t1\n")
+    for command, *more in (["evaluate"], ["evaluate", "--sets"], ["classify", tmp_path / "labelled.txt"]):
+        result = invoke(command, tmp_path / "final", *more)
         assert result.exit_code == 0 and "was trained on the facts of valid and test too" in result.stderr
 
 
