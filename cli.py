@@ -312,8 +312,8 @@ def evaluate(
     """Rank the test triples of RUN and print its metrics, in percent; or, with --sets, measure its answers as sets.
 
     --sets knows train and valid. Of all (h, r) in scope it takes the calibrated probabilities, given the bounds of the
-    run, that (h, r, t) is a fact, and compares them with test; facts that test lacks count as false. Bounds of inverses,
-    which `complete` keeps to, are left out.
+    run, that (h, r, t) is a fact, and compares them with test; facts that test lacks count as false. Bounds of
+    inverses, which `complete` keeps to, are left out.
     """
     if sets:
         for name in ("split", "setting", "ties", "by", "candidates", "skip_unknown", "no_loops"):
