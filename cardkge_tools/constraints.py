@@ -487,10 +487,11 @@ class _Index:
         self.learn(())
 
     def learn(self, schema):
-        """Takes (subject, property, object) terms of another graph's schema in."""
+        """Takes (subject, property, object) terms of another graph's schema in, but for blank nodes, whose labels mean
+        something else there."""
         for subject, predicate, value in schema:
             values = self.objects[subject, predicate[1:-1]]
-            if value not in values:
+            if value not in values and not any(term.startswith("_:") for term in (subject, value)):
                 values.append(value)
         subclass = [(s, value) for (s, iri), values in self.objects.items() if iri == rdf.SUBCLASS for value in values]
         self._above = rdf.superclasses(subclass)

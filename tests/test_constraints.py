@@ -236,6 +236,12 @@ def test_ranges_of_the_graph_and_of_other_files(tmp_path):
     assert rows(found) == expected and notes == [f"{ontology}: no bound in it for this graph"]
     found, notes = read_files([shape], names, schema=rdf.read_graph(ontology)[0])
     assert rows(found) == expected and notes == []
+    with open(shape, "a") as file:
+        file.write(" _:b rdfs:subClassOf ex:person .")
+    foreign = [
+        (f"<{EX}{name}>", f"<{rdf.RDFS}{what}>", "_:b") for name, what in (("knows", "range"), ("parent", "domain"))
+    ]
+    assert rows(read_files([shape], names, schema=foreign)[0]) == []  # a blank node of another file, not this one
     found, notes = read_files([shape], names)
     assert rows(found) == [] and [note.partition(": ")[2] for note in notes] == [
         "sh:qualifiedMaxCount of ex:knows, whose values may be of other classes",
