@@ -33,6 +33,15 @@ def model_name(request):
     return request.param
 
 
+@pytest.fixture(autouse=True)
+def forget_classes():
+    """What a test has loaded is no model of the next."""
+    before = dict(cardkge.MODELS)
+    yield
+    cardkge.MODELS.clear()
+    cardkge.MODELS.update(before)
+
+
 @pytest.fixture
 def make_model():
     """A function that makes a model with random parameters large enough to matter."""

@@ -1,7 +1,6 @@
 """Bounds of relations, inverses and classes: files, SHACL, OWL, which apply, and mining them."""
 
 import math
-import time
 
 import numpy as np
 import pytest
@@ -401,17 +400,3 @@ def test_maxima_of_classes_are_reported_where_they_say_more():
     assert [(m.kind, m.upper, m.subjects) for m in found] == [(None, 2, 799), (1, 1, 399)]
     bounds = constraints.maxima_as_bounds(found, ["r"], types)
     assert rows(bounds) == [("r", 0, 2, None), ("r", 0, 1, "one")]
-
-
-def test_a_million_triples_in_seconds():
-    rng = np.random.default_rng(0)
-    triples = np.column_stack(
-        [rng.integers(200_000, size=10**6), rng.integers(50, size=10**6), rng.integers(200_000, size=10**6)]
-    )
-    triples = np.unique(triples, axis=0)
-    types = Types(
-        [str(kind) for kind in range(100)], np.column_stack([np.arange(200_000), rng.integers(100, size=200_000)])
-    )
-    start = time.process_time()
-    constraints.significant_maxima(triples, 200_000, 50, types)
-    assert time.process_time() - start < 10

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tarfile
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -427,15 +426,12 @@ def test_the_data_sets_of_the_table(name, unseen):
         pytest.skip(f"{name} is not on this machine; set CARDKGE_DATA to a folder that holds it")
     for file, md5 in entry["files"].items():
         assert hashlib.md5((folder / file).read_bytes()).hexdigest() == md5
-    start = time.perf_counter()
     data = cardkge.load_dataset(name)
-    seconds = time.perf_counter() - start
     assert [len(split) for split in (data.train, data.valid, data.test)] == [
         entry[split] for split in ("train", "valid", "test")
     ]
     assert (data.n_entities, data.n_relations) == (entry["entities"], entry["relations"])
     assert data.warnings == ((f"entities unseen in train: {unseen}",) if unseen else ())
-    assert seconds < len(data.known) / 1e5  # a second per 100,000 triples
 
 
 # --- Downloads, from a real server on this machine ------------------------------------------------
@@ -639,9 +635,7 @@ def test_a_server_that_stalls(tmp_path, server, table, monkeypatch, headers):
 
     monkeypatch.setattr(cardkge_tools.download, "DOWNLOAD_TIMEOUT", 0.2)
     serve(server, table, stall)
-    start = time.perf_counter()
     assert "timed out" in fetch_fails(tmp_path)
-    assert time.perf_counter() - start < 10
 
 
 @pytest.mark.parametrize("url", ["http://example.org/toy.tar.gz", "ftp://127.0.0.1/toy.tar.gz", "file:///etc/passwd"])

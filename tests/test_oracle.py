@@ -139,6 +139,11 @@ def test_a_later_version_starts_from_what_the_code_gives():
             assert fault is None, (case["name"], key, fault)
 
 
+def test_a_model_of_ones_own_that_is_loaded_adds_no_case(monkeypatch):
+    monkeypatch.setitem(cardkge.MODELS, ":Toy", cardkge.DistMult)
+    assert [case["name"] for case in cardkge.oracle()["cases"]] == list(CASES)
+
+
 def test_the_file_is_plain():
     """Plain JSON numbers: ASCII, no NaN, no infinity, no zero with a sign; under 400 kB."""
     text = KEPT.read_bytes().decode("ascii")

@@ -50,15 +50,6 @@ PHI, DEF = "return (h * r * t).sum(-1)", "    def phi"  # parts of it that tests
 INIT = "    def __init__(self, n, m{}):\n        {}\n\n    def phi"
 
 
-@pytest.fixture(autouse=True)
-def forget_classes():
-    """What a test has loaded is no model of the next."""
-    before = dict(cardkge.MODELS)
-    yield
-    cardkge.MODELS.clear()
-    cardkge.MODELS.update(before)
-
-
 @pytest.fixture(params=CLASSES)
 def solution(request):
     """The name in settings of one of the course's models."""
