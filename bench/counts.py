@@ -136,6 +136,9 @@ def softened(run, dataset, every=1):
     both = WithinBounds(prior.counts, prior.usual, prior.heads, prior.share, mined)
     alone = dataclasses.replace(prior, usual=np.full_like(prior.usual, 1), heads=np.full_like(prior.heads, 10**9))
     kinds = {"none": None, "mined": mined, "counts": prior, "counts, within mined": both, "Q alone": alone}
+    if (dataset.folder / "bounds.tsv").exists():
+        true = cardkge.read_bounds(dataset.folder / "bounds.tsv", dataset.relations)
+        kinds["counts, within true"] = dataclasses.replace(both, hard=true)
     some = dataclasses.replace(dataset, test=dataset.test[dataset.test[:, 0] % every == 0])
 
     in_scope = counts.scope_pairs
