@@ -54,7 +54,7 @@ def main():
     """Knowledge graph embeddings with cardinality constraints.
 
     Train a link predictor that knows how many tails a head may have in each relation, and see
-    what it makes of it. Start with: python cli.py train --epochs 50
+    what it makes of it. Start with: cardkge train --epochs 50
     """
 
 
@@ -168,8 +168,8 @@ def import_(files, out, bounds, prefix, force, json_file, **options):
 @main.command()
 @click.argument("folder", metavar="DIR", type=FOLDER)
 @click.option("--out", required=True, type=FOLDER, help="The folder to make.")
-@option("--valid", Real(0, 1), 0.05, "Share of the triples for valid.")
-@option("--test", Real(0, 1), 0.1, "Share of the triples for test.")
+@option("--valid", Real(0, 1, min_open=True, max_open=True), 0.05, "Share of the triples for valid.")
+@option("--test", Real(0, 1, min_open=True, max_open=True), 0.1, "Share of the triples for test.")
 @option("--seed", click.IntRange(0, 2**32 - 1), 0, "Seed of the choice.")
 @option("--no-group", bool, False, "Let a fact and its inverse, or near-duplicate, part.")
 @columns_option
@@ -362,7 +362,12 @@ def calibrate(folder, share, data, json_file, threads):
 @option("--relation", str, None, "Name of a relation.  [default: all]")
 @option("--known", choice("train", "valid", "all"), "all", "What is no new fact: train, with valid, with test too.")
 @acceptance_options
-@option("--out", FILE, None, "TSV, or N-Triples where the name ends in .nt.  [default: TSV to the terminal]")
+@option(
+    "--out",
+    FILE,
+    None,
+    "TSV, or N-Triples where the name ends in .nt; .gz packs either.  [default: TSV to the terminal]",
+)
 @option(
     "--cluster",
     str,
@@ -553,7 +558,7 @@ def tune(ctx, grid, grid_file, out, jobs, threads, cluster, json_file, **options
     decide; how the chosen run does there is shown last. A seed in the grid is an option like any other: the best single
     run is chosen.
 
-    Example: python cli.py tune --model complex --bounds mined --grid lambda=0,0.001,0.01 --grid objects=10,100
+    Example: cardkge tune --model complex --bounds mined --grid lambda=0,0.001,0.01 --grid objects=10,100
 
     \b
     The same as a file for --file:
@@ -568,8 +573,6 @@ def tune(ctx, grid, grid_file, out, jobs, threads, cluster, json_file, **options
     its machine is not, end the `cli.py train` that it leaves behind: another machine does not see it, and takes its run
     over.
     """
-    if cluster and was_given(ctx, "jobs"):
-        raise click.UsageError("--jobs is for this machine; on a cluster, each thread of a worker does a run.")
     from cardkge import option_name
     from cardkge_tools.trials import search
 

@@ -12,7 +12,7 @@ from cardkge_tools.counts import CountPrior, acceptable, room_left
 from cardkge_tools.engine.ranking import completions, exact_scores, exact_sums, rank_triples
 from cardkge_tools.engine.threads import Threads
 from cardkge_tools.facts import fact_decoder, run_bounds
-from cardkge_tools.files import is_stdout, read_blocks, replace_file, write_json
+from cardkge_tools.files import is_stdout, read_blocks, refuse_the_same, replace_file, write_json
 from cardkge_tools.graphs import known_answers
 from cardkge_tools.opening import aligned_data
 from cardkge_tools.opening import found as id_of
@@ -235,6 +235,8 @@ def exact_sums_of(model, inverse, relation, subject):
 def answer_queries(folder, queries, top, min_probability, hide_known, data, out):
     """Answers to the queries in a file, `head<TAB>relation` or `?<TAB>relation<TAB>tail` a line: lines of head,
     relation, tail, probability, score and the split it is known from (- for none), best first in each."""
+    if out is not None:
+        refuse_the_same(queries, out)
     answers = Answers(folder, data, hide_known)
     run = answers.run
     entities, relations = ({name: i for i, name in enumerate(names)} for names in (run.entities, run.relations))

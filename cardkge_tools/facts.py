@@ -28,9 +28,9 @@ from cardkge_tools.figures import import_pyplot, plot_facts
 from cardkge_tools.files import is_stdout, read_json, replace_file, write_json
 from cardkge_tools.opening import found, open_run, open_to_measure
 from cardkge_tools.own import LOADED
-from cardkge_tools.rdf import read_prefixes
+from cardkge_tools.rdf import format_of, read_prefixes
 from cardkge_tools.runs import save_calibration
-from cardkge_tools.terminal import counter, say, table, warn
+from cardkge_tools.terminal import counter, say, table, this_command, warn
 from cardkge_tools.workers import carry_out_on_cluster, output_of, this_program
 
 
@@ -74,7 +74,7 @@ def calibrate_run(run, dataset, folder, threads, share=None, quiet=False):
 def calibrated_run(run, folder):
     """The calibration of a run; CardkgeError where it has none."""
     if run.calibration is None:
-        raise CardkgeError(f"{folder}: not calibrated yet; first: cardkge calibrate {folder}")
+        raise CardkgeError(f"{folder}: not calibrated yet; first: {this_command()} calibrate {folder}")
     return run.calibration
 
 
@@ -254,13 +254,17 @@ def complete_run(run, dataset, folder, relation, known, least, precision, out, t
 
 
 def writer_of(out, dataset, data):
-    """A generator of lines of (names, probability): TSV, or N-Triples where the file's name ends in .nt."""
+    """A generator of lines of (names, probability): TSV, or N-Triples where the file's name ends in .nt, or in that of
+    another format of RDF of which N-Triples are a part; CardkgeError for the others."""
+    kind = None if out is None else format_of(out)
+    if kind not in (None, "N_TRIPLES", "N_QUADS", "TURTLE", "TRIG"):
+        raise CardkgeError(f"{out}: new facts are written as TSV or N-Triples; end the name in .tsv or .nt")
 
     def tsv(facts):
         for names, p in facts:
             yield "\t".join([*names, f"{p:.6g}"]) + "\n"
 
-    if out is None or not os.fspath(out).endswith(".nt"):
+    if kind is None:
         return tsv
     prefixes = read_prefixes(dataset.folder / "prefixes.tsv")
 

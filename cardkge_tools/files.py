@@ -3,6 +3,7 @@
 import codecs
 import contextlib
 import csv
+import functools
 import gzip
 import io
 import json
@@ -15,8 +16,18 @@ from pathlib import Path
 from cardkge import CardkgeError
 
 
-def replace_file(path, write):
-    """Write a file completely or not at all.
+def is_packed(path):
+    """Whether a file's name says that gzip has packed it."""
+    return os.fspath(path).lower().endswith(".gz")
+
+
+def without_gz(path):
+    """A path as text, without the `.gz` at its end."""
+    return os.fspath(path)[:-3] if is_packed(path) else os.fspath(path)
+
+
+def replace_file(path, write, packed=None):
+    """Write a file completely or not at all; packed by gzip where its name ends in .gz (packed=False: as it is).
 
     `write(file)` gets a binary file under a temporary name beside `path`, which is renamed to
     `path` when all is on the disk. If that fails (the disk is full, say) CardkgeError is raised,
@@ -24,6 +35,8 @@ def replace_file(path, write):
     followed; a device or a pipe, and what /dev/stdout stands for, is written to directly. The mode
     is the umask's.
     """
+    if is_packed(path) if packed is None else packed:
+        write = functools.partial(_write_packed, write)
     try:
         own = {"/dev/stdout": sys.stdout, "/dev/stderr": sys.stderr}.get(os.fspath(path))
         if own is not None or (os.path.exists(path) and not os.path.isfile(path)):
@@ -44,10 +57,23 @@ def replace_file(path, write):
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
+    except BrokenPipeError:
+        raise  # nobody reads on: the program ends quietly
     except OSError as error:
         reason = error.strerror or error
         older = "; the older file is unchanged" if os.path.isfile(path) else ""
         raise CardkgeError(f"cannot write {path}: {reason}{older}") from error
+
+
+def _write_packed(write, file):
+    with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as stream:  # no name, no time: the same bits
+        write(stream)
+
+
+def refuse_the_same(source, target):
+    """An error where a file would be written over the one that it is made from."""
+    if os.path.isfile(target) and os.path.isfile(source) and os.path.samefile(source, target):
+        raise CardkgeError(f"{target}: is the file that is read; choose another name for what is written")
 
 
 BLOCK = 1 << 18  # bytes read at a time: the strings of one block are in memory, never the file's
@@ -60,7 +86,7 @@ def read_blocks(path):
     """
     number = 1
     try:
-        with (gzip.open if str(path).endswith(".gz") else open)(path, "rb") as file:
+        with (gzip.open if is_packed(path) else open)(path, "rb") as file:
             while block := file.read(BLOCK) + file.readline():
                 if number == 1:
                     block = block.removeprefix(codecs.BOM_UTF8)

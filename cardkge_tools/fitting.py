@@ -21,7 +21,7 @@ from cardkge_tools.graphs import describe_data, later_occurrences, same_facts
 from cardkge_tools.opening import open_run, run_data
 from cardkge_tools.reports import at_chance, examples_per_step, show_metrics
 from cardkge_tools.runs import STAGE, align_dataset, is_run, load_run, new_run, remove_stages, save_metrics, save_run
-from cardkge_tools.terminal import Progress, counter, going_on, held_signals, say, warn
+from cardkge_tools.terminal import Progress, counter, going_on, held_signals, say, this_command, warn
 
 CHECKPOINT_SECONDS = 60.0  # between two saved states while training ...
 CHECKPOINT_SHARE = 0.05  # ... or longer, so that no more than this share of the time goes to saving
@@ -110,7 +110,7 @@ def fit(run, dataset, folder, threads, calibrated=True):
     """Train and save the run, evaluate it on the test split, show and save the metrics; then calibrate it, if asked. A
     final run is trained on all splits, and so neither evaluated nor calibrated."""
     dataset = whole(dataset) if run.settings.final else dataset
-    again = f"python cli.py train --resume --out {shlex.quote(str(folder))}"
+    again = f"{this_command()} train --resume --out {shlex.quote(str(folder))}"
     for note in run.notes:
         warn(note)
     progress = Progress(run, len(dataset.train), examples_per_step(run.settings, len(dataset.train)))
@@ -201,6 +201,6 @@ def calibrate_or_say(run, dataset, folder, threads):
     except CardkgeError as error:
         warn(f"not calibrated: {error}")
     except KeyboardInterrupt:
-        again = f"python cli.py calibrate {shlex.quote(str(folder))}"
+        again = f"{this_command()} calibrate {shlex.quote(str(folder))}"
         click.echo(f"stopped while calibrating; go on with: {again}", err=True)
         sys.exit(128 + signal.SIGINT)

@@ -14,7 +14,7 @@ from cardkge import CardkgeError, triple_keys
 from cardkge_tools import SPLITS
 from cardkge_tools.display import shown
 from cardkge_tools.download import fetch_dataset, locate_dataset, read_table, where_to_put
-from cardkge_tools.files import read_blocks
+from cardkge_tools.files import is_packed, read_blocks, without_gz
 from cardkge_tools.spelling import is_header, look_alike_warnings
 
 
@@ -152,8 +152,8 @@ _FORMATS = (  # how a line begins -> the format, and the ending by which `import
 
 def as_format(path, ending):
     """What to do with a file that is in the format of this ending of names."""
-    name = os.path.basename(path).removesuffix(".gz")
-    new = f"{os.path.splitext(name)[0]}{ending}{'.gz' * str(path).endswith('.gz')}"
+    name = os.path.basename(without_gz(path))
+    new = f"{os.path.splitext(name)[0]}{ending}{'.gz' * is_packed(path)}"
     return f"name it {new}, and `cardkge import {new} --out DIR` reads it"
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from cardkge import CardkgeError, triple_keys
 from cardkge_tools import SPLITS, constraints, rdf
-from cardkge_tools.files import read_blocks, replace_file
+from cardkge_tools.files import make_folder, read_blocks, replace_file, without_gz
 from cardkge_tools.graphs import first_lines_warnings, later_occurrences, load_triples, refuse_statements
 from cardkge_tools.names import Names, packed, split_lines, triple_lines
 from cardkge_tools.spelling import look_alike_warnings, plain_form
@@ -236,7 +236,7 @@ def read_table(path, triples, columns="hrt", header=False, delimiter=None, norma
     """Add the rows of a TSV or CSV file to Triples. Blank lines are passed over; an empty name, a line with another
     number of fields, and a name that holds a tab or a line's end are errors that name file and line. normalise: names
     in their `plain_form`."""
-    delimiter = delimiter or TABLES[os.path.splitext(str(path).removesuffix(".gz"))[1].lower()]
+    delimiter = delimiter or TABLES[os.path.splitext(without_gz(path))[1].lower()]
     if len(delimiter) != 1:
         raise CardkgeError(f"--delimiter {delimiter!r}: expected one character")
     rows = _not_blank(table_rows(path, delimiter), triples.counts)
@@ -401,7 +401,7 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
         left = f" ({triples.counts['literals left out']:,} literals left out)" if triples.counts else ""
         raise CardkgeError(f"{', '.join(map(str, files))}: no triples between entities{left}")
     result = Imported(out, notes=[] if options.header else triples.first_lines(tables))
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out, [])
     is_rdf = any(kind not in ("openke", "table") for kind in kinds)
     schema = _write_graph(result, triples, prefixes, options, splits if len(files) == 1 else [], is_rdf)
     rdf.write_prefixes(out / PREFIXES, prefixes)
@@ -448,7 +448,7 @@ def _kind(path, options):
     if kind:
         rdf.load_pyoxigraph()
         return kind
-    ending = os.path.splitext(str(path).lower().removesuffix(".gz"))[1]
+    ending = os.path.splitext(without_gz(path).lower())[1]
     if ending in TABLES or options.delimiter:
         return "table"
     known = ", ".join([*rdf.FORMATS, *TABLES])

@@ -6,7 +6,7 @@ import click
 
 from cardkge import CardkgeError
 from cardkge_tools import constraints, rdf
-from cardkge_tools.files import is_stdout, write_json
+from cardkge_tools.files import is_stdout, refuse_the_same, without_gz, write_json
 from cardkge_tools.importing import ImportOptions, import_graph
 from cardkge_tools.splitting import described, split_folder
 from cardkge_tools.terminal import counter, table, warn
@@ -80,8 +80,10 @@ def run_split(folder, out, group, json_file, options):
 
 def run_convert(source, target, prefix, standard):
     """Convert a file of bounds and say what came of it."""
-    if rdf.format_of(source) is None and rdf.format_of(target) is None and not str(target).endswith((".tsv", ".txt")):
+    tabular = without_gz(target).endswith((".tsv", ".txt"))
+    if rdf.format_of(source) is None and rdf.format_of(target) is None and not tabular:
         raise CardkgeError(f"{target}: bounds are written as TSV or Turtle; end the name in .tsv or .ttl")
+    refuse_the_same(source, target)
     prefixes = rdf.Prefixes(prefixes_of(prefix)) if prefix else None
     bounds, notes = constraints.convert(source, target, prefixes, standard)
     for note in notes:

@@ -1,8 +1,10 @@
 """Reference values for other implementations (docs/ORACLE.md): the definitions of cardkge.py on small cases."""
 
 import difflib
+import gzip
 import json
 import math
+import zlib
 
 import numpy as np
 
@@ -33,7 +35,7 @@ from cardkge import (
     violation,
 )
 from cardkge_tools.download import PROJECT_DATA
-from cardkge_tools.files import replace_file
+from cardkge_tools.files import is_packed, replace_file
 
 # A value that changes, or a case that is added, is a new version with a file of its own; the old ones stay. Version 2
 # has the softmax over all entities, N3 and reciprocal relations; version 3 calibration and conditional probabilities.
@@ -158,10 +160,10 @@ def _flat(value):
 def _read_oracle(path):
     """The content of a file of the oracle's structure and version, or CardkgeError."""
     try:
-        with open(path, encoding="utf-8-sig") as file:
+        with (gzip.open if is_packed(path) else open)(path, "rt", encoding="utf-8-sig") as file:
             content = json.load(file)
-    except OSError as error:
-        raise CardkgeError(f"{path}: cannot be read ({error.strerror})") from error
+    except (OSError, EOFError, zlib.error) as error:  # EOFError, zlib: a damaged .gz
+        raise CardkgeError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
     except (ValueError, RecursionError) as error:
         raise CardkgeError(f"{path}: not JSON ({error})") from error
     if not isinstance(content, dict) or content.get("format") != ORACLE_FORMAT:

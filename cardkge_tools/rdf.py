@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from cardkge import CardkgeError
-from cardkge_tools.files import read_blocks, replace_file
+from cardkge_tools.files import is_packed, read_blocks, replace_file, without_gz
 
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 RDFS = "http://www.w3.org/2000/01/rdf-schema#"
@@ -53,19 +53,18 @@ def load_pyoxigraph():
     try:
         import pyoxigraph
     except ImportError as error:
-        raise CardkgeError(f"reading RDF needs pyoxigraph: pip install cardkge[rdf] ({error})") from error
+        raise CardkgeError(f"reading RDF needs pyoxigraph: pip install -e '.[rdf]' ({error})") from error
     return pyoxigraph
 
 
 def format_of(path):
     """pyoxigraph's name of the format of a file by the ending of its name (`.gz` aside); None for another ending."""
-    name = Path(path).name.lower().removesuffix(".gz")
-    return FORMATS.get(os.path.splitext(name)[1])
+    return FORMATS.get(os.path.splitext(without_gz(path).lower())[1])
 
 
 def opened(path):
     """A binary file, unpacked where its name ends in .gz."""
-    return gzip.open(path, "rb") if str(path).endswith(".gz") else open(path, "rb", buffering=1 << 20)
+    return gzip.open(path, "rb") if is_packed(path) else open(path, "rb", buffering=1 << 20)
 
 
 # --- statements
@@ -113,7 +112,7 @@ def read_statements(path, consume, kind=None, progress=None, trusting=False):
     try:
         with open(path, "rb", buffering=1 << 20) as raw:
             total = os.fstat(raw.fileno()).st_size
-            source = gzip.GzipFile(fileobj=raw) if str(path).endswith(".gz") else raw
+            source = gzip.GzipFile(fileobj=raw) if is_packed(path) else raw
 
             def handed_on(block):
                 consume(block)

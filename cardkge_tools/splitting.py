@@ -16,7 +16,7 @@ import numpy as np
 
 from cardkge import CardkgeError
 from cardkge_tools import SPLITS
-from cardkge_tools.files import replace_file
+from cardkge_tools.files import make_folder, replace_file
 from cardkge_tools.graphs import TRIPLE_FILES, load_triples
 from cardkge_tools.importing import write_triples
 
@@ -216,7 +216,7 @@ def split_folder(folder, out, valid=0.05, test=0.1, seed=0, group=True, columns=
                 f"{folder}: no triple can go to {split} ({number} of {len(triples)} wanted): train needs every entity"
                 " and relation; choose larger shares, or more data"
             )
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out, [])
     same = os.path.samefile(folder, out)
     for name in present:
         if not same:
@@ -228,6 +228,6 @@ def split_folder(folder, out, valid=0.05, test=0.1, seed=0, group=True, columns=
         if not same and name not in (*found, *TRIPLE_FILES) and os.path.isfile(folder / name):
             copied.append(name)
             with open(folder / name, "rb") as source:
-                replace_file(out / name, lambda file: shutil.copyfileobj(source, file))
+                replace_file(out / name, lambda file: shutil.copyfileobj(source, file), packed=False)
     number = len(triples) if groups is None else int(groups.max()) + 1
     return Parts(sizes, wanted, related, relations, len(triples) - number, tuple(warnings), copied)

@@ -3,9 +3,11 @@
 import contextlib
 import math
 import os
+import shlex
 import shutil
 import signal
 import sys
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -19,6 +21,15 @@ PLAIN_LINES = 15  # of progress, where the output is no terminal
 
 class Program(click.Group):
     """Turns what the library and the user raise into one line and an exit code."""
+
+    def main(self, *args, **kwargs):
+        """Runs the program; what --help cannot write, before any command, becomes a line and an exit code too."""
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - what is left in the old buffer cannot be written
+            click.echo(f"error: cannot write the output: {error.strerror or error}", err=True)
+            sys.exit(1)
 
     def invoke(self, ctx):
         """Runs a command; what it raises becomes a line and an exit code."""
@@ -197,13 +208,27 @@ def held_signals():
             signal.signal(s, before[s])
 
 
+def this_command():
+    """How the user has called this program: messages that say what to call next begin so."""
+    name = sys.argv[0]
+    return f"python {shlex.quote(name)}" if os.path.basename(name) == "cli.py" else "cardkge"
+
+
 @contextlib.contextmanager
 def counter(what):
     """A function (done, total) that shows on stderr how far something long has come: one line redrawn on a terminal;
-    elsewhere a line at each further tenth, once it has taken some seconds."""
-    terminal, shown, tenth = sys.stderr.isatty(), time.monotonic(), 0
+    elsewhere a line at each further tenth, once it has taken some seconds. Threads may call it, in any order."""
+    terminal, shown, tenth, lock = sys.stderr.isatty(), time.monotonic(), 0, threading.Lock()
+    most = -1
 
     def show(done, total):
+        nonlocal most
+        with lock:
+            if done > most:
+                most = done
+                show_next(done, total)
+
+    def show_next(done, total):
         nonlocal shown, tenth
         if terminal and time.monotonic() - shown > 0.1:
             say(f"\r{what}: {done:,} of {total:,}\x1b[K", nl=False, err=True)

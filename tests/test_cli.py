@@ -1,6 +1,7 @@
 """The commands, driven as a user drives them: output, files, exit codes, and every way to fail."""
 
 import contextlib
+import gzip
 import json
 import math
 import os
@@ -981,3 +982,97 @@ def test_a_terminal_sees_one_line_redrawn(graph, tmp_path):
     os.close(parent)
     assert output.count(b"\r[") >= 5 and b"epoch 5/5" in output
     assert b"\nepoch" not in output
+
+
+# --- names of files that are written
+
+
+def test_a_name_that_ends_in_gz_is_packed_and_read_again(trained, graph, tmp_path):
+    def content(name):
+        return gzip.decompress((tmp_path / name).read_bytes()).decode()
+
+    plain, packed = tmp_path / "bounds.tsv", tmp_path / "bounds.TSV.GZ"
+    for path in (plain, packed):
+        ok("mine", "--data", graph, "--out", path)
+    assert content("bounds.TSV.GZ") == plain.read_text()
+    ok("violations", trained / "plain", "--bounds", packed)
+    ok("bounds", "convert", packed, tmp_path / "again.tsv.gz")
+    assert content("again.tsv.gz") == plain.read_text()
+    facts = ("complete", trained / "plain", "--known", "train", "--min-probability", 0)
+    for name in ("new.tsv", "new.tsv.gz", "new.nt", "new.nt.gz"):
+        ok(*facts, "--out", tmp_path / name)
+    assert content("new.tsv.gz") == (tmp_path / "new.tsv").read_text(encoding="utf-8") != ""
+    assert content("new.nt.gz") == (tmp_path / "new.nt").read_text(encoding="utf-8")
+    ok("oracle", "write", tmp_path / "o.json.gz", "--version", 1)
+    ok("oracle", "check", tmp_path / "o.json.gz")
+    (tmp_path / "o.json.gz").write_text("{}")
+    assert "cannot be read (Not a gzipped file" in one_error(invoke("oracle", "check", tmp_path / "o.json.gz"))
+
+
+def test_split_copies_what_is_packed_as_it_is(graph, tmp_path):
+    shutil.copytree(graph, tmp_path / "in")
+    notes = gzip.compress(b"notes")
+    (tmp_path / "in" / "notes.gz").write_bytes(notes)
+    ok("split", tmp_path / "in", "--valid", 0.1, "--test", 0.1, "--out", tmp_path / "out")
+    assert (tmp_path / "out" / "notes.gz").read_bytes() == notes
+
+
+def test_new_facts_are_rdf_where_the_name_says_so(trained, tmp_path):
+    facts = ("complete", trained / "plain", "--known", "train", "--min-probability", 0, "--out")
+    ok(*facts, tmp_path / "new.nt")
+    for name in ("new.NT", "new.ttl", "new.nq", "new.trig"):
+        ok(*facts, tmp_path / name)
+        assert (tmp_path / name).read_bytes() == (tmp_path / "new.nt").read_bytes()
+    for name in ("new.rdf", "new.jsonld"):
+        assert "written as TSV or N-Triples; end the name in .tsv or .nt" in one_error(invoke(*facts, tmp_path / name))
+        assert not (tmp_path / name).exists()
+
+
+def test_a_file_is_not_written_over_the_one_it_is_made_from(trained, tmp_path):
+    for name, text, command in (
+        ("queries.tsv", f"{PEOPLE[0]}\tr0\n", ("predict", trained / "plain", "--queries", tmp_path / "queries.tsv")),
+        ("bounds.tsv", "# mine\nr0\t0\t1\n", ("bounds", "convert", tmp_path / "bounds.tsv")),
+    ):
+        path, link = tmp_path / name, tmp_path / f"link-{name}"
+        path.write_text(text, encoding="utf-8")
+        os.link(path, link)
+        for out in (path, link):
+            line = one_error(invoke(*command, *["--out"] * (command[0] == "predict"), out))
+            assert line == f"error: {out}: is the file that is read; choose another name for what is written"
+        assert path.read_text(encoding="utf-8") == text
+
+
+def test_a_file_is_no_folder_to_write_into(graph, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("a\tr\tb\n")
+    for command in (("split", graph), ("import", graph / "train.txt", "--force")):
+        line = one_error(invoke(*command, "--out", file))
+        assert line == f"error: {file} is a file; choose another folder with --out"
+    assert file.read_text() == "a\tr\tb\n"
+
+
+@pytest.mark.parametrize("name", ["--valid", "--test"])
+def test_a_split_of_nothing_is_wrong_usage(graph, tmp_path, name):
+    assert "is not in the range 0<x<1" in usage_error(invoke("split", graph, name, 0, "--out", tmp_path / "out"))
+
+
+def test_messages_name_the_program_as_it_was_called(monkeypatch):
+    for called, name in (
+        ("cli.py", "python cli.py"),
+        ("/a b/cli.py", "python '/a b/cli.py'"),
+        ("/venv/bin/cardkge", "cardkge"),
+    ):
+        monkeypatch.setattr(sys, "argv", [called, "train"])
+        assert cardkge_tools.terminal.this_command() == name
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_does_not_go_back(monkeypatch, terminal):
+    said, clock = [], iter(range(0, 1000, 10))
+    monkeypatch.setattr(cardkge_tools.terminal, "say", lambda text, **_: said.append(text))
+    monkeypatch.setattr(cardkge_tools.terminal.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(sys, "stderr", type("Stream", (), {"isatty": lambda self: terminal})())
+    with cardkge_tools.terminal.counter("done") as progress:
+        for done in (11, 35, 22, 31, 90, 80):
+            progress(done, 100)
+    assert [int(number) for number in re.findall(r"done: (\d+) of 100", "".join(said))] == [11, 35, 90]

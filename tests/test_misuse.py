@@ -219,9 +219,10 @@ def test_settings_have_their_types(name, value):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
-def test_a_full_standard_output_is_one_line():
+@pytest.mark.parametrize("arguments", [("data",), ("--help",), ("train", "--help")])
+def test_a_full_standard_output_is_one_line(arguments):
     with open("/dev/full", "w") as full:
-        result = command("data", stdout=full, stderr=subprocess.PIPE)
+        result = command(*arguments, stdout=full, stderr=subprocess.PIPE)
     assert result.returncode == 1 and result.stderr == "error: cannot write the output: No space left on device\n"
 
 
@@ -235,6 +236,14 @@ def test_a_file_may_be_the_standard_output(tmp_path):
         command("mine", "--out", "/dev/stdout", stdout=file, check=True)
     text = (tmp_path / "f").read_text()
     assert text.startswith("before\n") and "parent\t0\t2\n" in text
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/stdout"), reason="no /dev/stdout")
+def test_a_file_that_is_a_pipe_which_nobody_reads_ends_quietly():
+    arguments = [sys.executable, "cli.py", "oracle", "write", "/dev/stdout"]
+    with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
 
 
 def test_training_goes_on_when_nobody_reads_its_progress(tmp_path):
