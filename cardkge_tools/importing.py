@@ -20,8 +20,9 @@ from cardkge import CardkgeError, triple_keys
 from cardkge_tools import SPLITS, constraints, rdf
 from cardkge_tools.files import make_folder, read_blocks, replace_file, without_gz
 from cardkge_tools.graphs import first_lines_warnings, later_occurrences, load_triples, refuse_statements
-from cardkge_tools.names import Names, packed, split_lines, triple_lines
+from cardkge_tools.names import Names, packed, triple_lines
 from cardkge_tools.spelling import look_alike_warnings, plain_form
+from kernels import split_lines
 
 TRIPLES, TYPES, PREFIXES, BOUNDS = "triples.tsv", "types.tsv", "prefixes.tsv", "bounds.tsv"
 TABLES = {".tsv": "\t", ".txt": "\t", ".csv": ","}  # ending -> delimiter

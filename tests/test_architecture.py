@@ -74,6 +74,12 @@ def test_the_ground_stands_on_numpy_alone():
         assert found == allowed
 
 
+def test_kernels_stand_in_one_file():
+    """Numba keeps its files beside the source, where pip does not remove them (docs/ARCHITECTURE.md)."""
+    found = [path.name for path in FILES if "@compiled\n" in path.read_text(encoding="utf-8")]
+    assert found == ["kernels.py"]
+
+
 def test_no_import_of_ours_hides_in_a_function():
     hidden = {name for name, path in OURS.items() for other, inside in imports(path) if inside and other in OURS}
     assert hidden <= LAZY

@@ -327,7 +327,7 @@ def test_a_signal_saves_the_state_and_the_run_goes_on_to_the_same_bits(graph, tm
     found, _, errors = interrupted(signals, *options, "--epochs", 10**7, "--out", parts)
     assert found == code
     run = cardkge.load_run(parts)
-    message = f"stopped at epoch {run.epoch}; resume with: python cli.py train --resume --out"
+    message = f"stopped at epoch {run.epoch}; resume with: python {ROOT / 'cli.py'} train --resume --out"
     assert errors.splitlines()[-1] == f"{message} {parts}"
     assert "metrics.json" not in os.listdir(parts)
     # bring the end within reach, which the command line does not allow

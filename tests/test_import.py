@@ -5,6 +5,7 @@ import gzip
 import numpy as np
 import pytest
 
+import kernels
 from cardkge import CardkgeError
 from cardkge_tools import importing, names, rdf
 from cardkge_tools.importing import ImportOptions, import_graph
@@ -415,13 +416,13 @@ def test_kernels_of_names_are_their_plain_forms():
     text = b"a b c .\nlong-name-of-more-than-8 \xc3\xb6 d .\n"
     codes, ending = np.frombuffer(text, np.uint8), np.frombuffer(b" .", np.uint8)
     starts, ends = np.zeros(6, np.int64), np.zeros(6, np.int64)
-    for function in (names.split_lines, names.split_lines.py_func):
-        assert function(codes, 32, ending, starts, ends) == (2, names.OK)
+    for function in (kernels.split_lines, kernels.split_lines.py_func):
+        assert function(codes, 32, ending, starts, ends) == (2, kernels.OK)
         fields = [text[start:end].decode() for start, end in zip(starts, ends)]
         assert fields == ["a", "b", "c", "long-name-of-more-than-8", "ö", "d"]
         for odd in (b"a b .\n", b"a b c d .\n", b"a  c .\n", b'a b "c" .\n', b"a b c\n"):
             both = np.frombuffer(b"a b c .\n" + odd, np.uint8)
-            assert function(both, 32, ending, starts, ends) == (1, names.IRREGULAR)
+            assert function(both, 32, ending, starts, ends) == (1, kernels.IRREGULAR)
     triples = np.array([[0, 1, 2], [2, 0, 0]])
     entities, relations = names.packed([b"anna", b"bob", "Björn Ek".encode()]), names.packed([b"likes", b"knows"])
     expected = "anna\tknows\tBjörn Ek\nBjörn Ek\tlikes\tanna\n".encode()
