@@ -44,7 +44,19 @@ NAME_OF_NOTHING = "urn:cardkge:"  # begins the IRI of a name that came from no I
 
 _LITERAL = re.compile(rb'("(?:[^"\\]|\\.)*"(?:@[^ ]+|\^\^<[^>]*>)?)(?: (.+))?')
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?=.)", re.DOTALL)
-_NOT_IN_IRI = re.compile(r'[\x00-\x20<>"{}|^`\\]')
+_NEVER = r"\x00-\x20\x7f-\x9f<>\"{}|^`\\\ufdd0-\ufdef\ufff0-\uffff" + "".join(
+    f"\\U{plane:04x}fffe\\U{plane:04x}ffff" for plane in range(1, 15)
+)  # the last two code points of a plane are no characters
+_PRIVATE = r"\ue000-\uf8ff\U000e0000-\U000e0fff\U000f0000-\U0010ffff"
+# [ and ] are for the number of a host, private characters for a query, and % for two digits (RFC 3987)
+_NOT_IN_IRI = re.compile(rf"[{_NEVER}]|(?<!//)\[|^[^\[]*\]|%(?![0-9A-Fa-f]{{2}})|^[^?]*[{_PRIVATE}]")
+_NOT_AT_ITS_END = re.compile(rf"[{_NEVER}{_PRIVATE}\[\]%#?/]")
+_LETTER = (  # PN_CHARS_U and digits, of which labels of blank nodes are made
+    r"0-9A-Za-z_\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02ff\u0370-\u037d\u037f-\u1fff\u200c\u200d\u2070-\u218f\u2c00-\u2fef"
+    r"\u3001-\ud7ff\uf900-\ufdcf\ufdf0-\ufffd\U00010000-\U000effff"
+)
+_MORE = _LETTER + r"\-\u00b7\u0300-\u036f\u203f\u2040"
+_BLANK = re.compile(rf"_:[{_LETTER}](?:[{_MORE}.]*[{_MORE}])?")
 _PREFIX = re.compile(r"[^\s:<>\"{}|^`\\/]*")
 
 
@@ -299,7 +311,7 @@ class Prefixes:
     def term(self, name, base=NAME_OF_NOTHING):
         """The N-Triples term of a name. A name that came from no IRI gets one: base and the name, with every character
         that an IRI cannot hold as %XX of its UTF-8 bytes."""
-        if re.fullmatch(r"_:[^\s<>\"]+", name) or is_literal(name):
+        if _BLANK.fullmatch(name) or is_literal(name):
             return name
         iri = self.expand(name)
         return f"<{iri}>" if iri is not None else f"<{base}{percent_encoded(name)}>"
@@ -313,9 +325,7 @@ def is_literal(name):
 
 def percent_encoded(name):
     """A name as the last part of an IRI: what an IRI cannot hold, and %, as %XX of its UTF-8 bytes."""
-    return re.sub(
-        r'[\x00-\x20<>"{}|^`\\%#?/]', lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name
-    )
+    return _NOT_AT_ITS_END.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)
 
 
 def read_prefixes(path):

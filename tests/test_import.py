@@ -366,6 +366,24 @@ def test_prefixes_are_reversible(iri, name):
         assert some.names([f"<{iri}>", "_:b"]) == [some.name(f"<{iri}>"), "_:b"]
 
 
+def test_the_term_of_any_name_is_read_back():
+    oxigraph = pytest.importorskip("pyoxigraph")
+    prefixes = rdf.Prefixes({"ex": EX})
+    parts = (0x20, 0x400), (0x2000, 0x2200), (0x2BF0, 0x3010), (0xD7F0, 0xD800), (0xE000, 0xE010), (0xF8F0, 0x10000)
+    points = [point for first, end in parts for point in range(first, end)]
+    points += [plane * 0x10000 + low for plane in range(1, 17) for low in (0, 0xFFF, 0x1000, 0xFFFD, 0xFFFE, 0xFFFF)]
+    for start in ("", "ex:", "http://other.org/", "urn:x:"):
+        names = [f"{start}a{chr(point)}b" for point in points]
+        text = "".join(f"{prefixes.term(name)} <x:y> <x:z> .\n" for name in names)
+        read = [str(each.subject) for each in oxigraph.parse(text.encode(), oxigraph.RdfFormat.N_TRIPLES)]
+        assert [prefixes.name(term) for term in read] == names
+    labels = [f"_:{label}" for point in points for label in (f"a{chr(point)}b", chr(point), f"a{chr(point)}")]
+    terms = [prefixes.term(name) for name in labels]
+    list(oxigraph.parse("".join(f"{term} <x:y> <x:z> .\n" for term in terms).encode(), oxigraph.RdfFormat.N_TRIPLES))
+    assert [prefixes.name(term) for term in terms] == labels
+    assert prefixes.term("_:b1.é-2") == "_:b1.é-2" and prefixes.term("http://[::1]/a") == "<http://[::1]/a>"
+
+
 def test_terms_of_names_that_are_no_iris():
     prefixes = rdf.Prefixes({"ex": EX})
     assert prefixes.term("Björn Ek, 50%") == "<urn:cardkge:Björn%20Ek,%2050%25>"

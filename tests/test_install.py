@@ -108,6 +108,4 @@ def test_the_page_of_a_users_own_graph(installed, tmp_path):
     again = run(installed[0], "-c", SCRIPT, "import", "graph.ttl", "new.nt", "--out", "museum-2", cwd=tmp_path)
     assert f"museum-2: {5515 + len(new):,} triples, 2,384 entities, 8 relations" in again.stdout, again.stderr
     left = [path.name for path in (installed[1] / "cardkge_tools").rglob("*.nb?")]
-    assert (
-        not left
-    )  # pip would not remove Numba's files, and the folder would hide an installation with -e that follows
+    assert not left  # pip would not remove Numba's files, and their folder would hide a later `pip install -e`
