@@ -221,4 +221,7 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except cardkge.CardkgeError as error:
+        sys.exit(f"error: {error}")

@@ -289,3 +289,11 @@ def test_the_rate_of_import_is_taken(tmp_path):
     names = {name for line in lines for name in (line.split()[0], line.split()[2])}
     assert out.returncode == 0, out.stderr
     assert f"\n{len(lines)} triples, {len(names)} entities\n" in out.stdout and "pyoxigraph's parser: " in out.stdout
+
+
+@pytest.mark.parametrize("script", ["counts.py", "baselines.py"])
+def test_a_run_that_is_not_there_is_one_line(script, tmp_path):
+    command = [sys.executable, BENCH / script, tmp_path / "none"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    line = f"error: {tmp_path / 'none'}: no such run; give a folder that train has written\n"
+    assert (result.returncode, result.stderr) == (1, line)
