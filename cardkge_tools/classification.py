@@ -371,6 +371,9 @@ def classification(run, folder, dataset, path, valid, skip_unknown, threads):
         if valid_labels.all() or not valid_labels.any():
             found = f"all {len(valid_labels)} triples are {'true' if valid_labels[0] else 'false'}"
             raise CardkgeError(f"{valid}: {found}; labels are learnt from true and false ones")
+        keys = [triple_keys(*each.T, len(run.entities), r) for each in (triples, valid_triples)]
+        if seen := int(np.isin(*keys).sum()):
+            warn(f"{path}: {seen:,} of {len(triples):,} triples stand in {valid} too, where labels are learnt")
         both = [features(run.best_model(), limits, dataset.train, each) for each in (triples, valid_triples)]
         p, note = by_labels(*both, valid_triples, valid_labels, r)
     return report_of(p, triples, labels, run.relations, dataset.train, len(run.entities)), note

@@ -389,4 +389,5 @@ def test_errors_of_the_command(trained, tmp_path):
     ok("train", "--data", ring, "--epochs", 1, "--dim", 4, "--no-calibrate", "--out", tmp_path / "run")
     path = write(tmp_path / "b.txt", "e1\tr0\te2\t1\ne1\tr0\te3\t0\n")
     assert "not calibrated yet" in one_error(invoke("classify", tmp_path / "run", path))
-    ok("classify", tmp_path / "run", path, "--valid", path)  # labels need no calibration
+    result = ok("classify", tmp_path / "run", path, "--valid", path)  # labels need no calibration
+    assert f"{path}: 2 of 2 triples stand in {path} too, where labels are learnt" in result.stderr
