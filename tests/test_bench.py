@@ -253,13 +253,8 @@ def test_controls_of_bounds(bench, ring, capsys):
     }
     for options in (["--within-valid"], ["--every", "3"]):
         counts.main([str(ring), "--soft", *options])
-        assert set(table_of(capsys.readouterr().out, 0)) == {
-            "none",
-            "mined",
-            "counts",
-            "counts, within mined",
-            "Q alone",
-        }
+        kinds = {"none", "mined", "counts", "counts, within mined", "counts, within true", "Q alone"}
+        assert set(table_of(capsys.readouterr().out, 0)) == kinds
 
 
 def test_what_is_cut_is_beyond_the_bound(bench, make_model):

@@ -3,7 +3,9 @@
 import itertools
 import json
 import math
+import os
 import shutil
+import signal
 from fractions import Fraction
 
 import numpy as np
@@ -15,7 +17,7 @@ import cardkge as counts
 import kernels
 from cardkge import CardkgeError, probability
 from cardkge_tools.constraints import Types
-from cardkge_tools.counts import MOST_KNOWN, block_of, group_of
+from cardkge_tools.counts import MOST_KNOWN, Decoder, block_of, group_of
 
 ONE = np.ones((1, 1))  # no weights of counts
 
@@ -576,3 +578,20 @@ def test_a_damaged_prior_is_one_line(mined, tmp_path, change, text):
 
 def test_a_block_is_bounded():
     assert [block_of(n) for n in (1, 1000, 2**17, 2**17 + 1, 10**6, 2**24, 10**9)] == [128, 128, 128, 127, 16, 1, 1]
+
+
+def test_control_c_keeps_the_older_file_whole(mined, tmp_path, monkeypatch):
+    """The signal comes after the first block."""
+    path = tmp_path / "new.tsv"
+    path.write_text("older\n")
+    decode = Decoder.decode
+
+    def decode_and_signal(*arguments):
+        found = decode(*arguments)
+        os.kill(os.getpid(), signal.SIGINT)
+        return found
+
+    monkeypatch.setattr(Decoder, "decode", decode_and_signal)
+    result = invoke("complete", mined, "--known", "train", "--out", path)
+    assert result.exit_code == 130 and "Traceback" not in result.output
+    assert os.listdir(tmp_path) == ["new.tsv"] and path.read_text() == "older\n"
