@@ -152,7 +152,7 @@ def _their_class(entities, types):
     having = np.bincount(of_these[:, 1], minlength=len(types.classes)) == len(np.unique(of_these[:, 0]))
     sizes = np.where(having, np.bincount(pairs[:, 1], minlength=len(types.classes)), len(pairs) + 1)
     smallest = int(np.argmin(sizes))
-    return pairs[pairs[:, 1] == smallest, 0] if having[smallest] and len(of_these) else np.empty(0, np.int64)
+    return types.members(types.classes[smallest]) if having[smallest] and len(of_these) else np.empty(0, np.int64)
 
 
 class Answers:
@@ -629,13 +629,19 @@ def probable(decoder, heads, relations, least, threads=None, progress=None):
     def consume(first, last, found):
         limits = decoder.bounds.of(relations[first:last], heads[first:last])
         places = acceptable(found, room_left(limits, found["known"]), least)
-        contradicted = np.flatnonzero(found["contradicted"])
-        blocks[first] = first + found["row"][places], found["ids"][places], found["p"][places], contradicted
+        contradicted = int(np.count_nonzero(found["contradicted"]))
+        blocks[first] = found["row"][places], found["ids"][places], found["p"][places], contradicted
 
     decoder.run(heads, relations, threads, consume, progress, need=least)
-    empty = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0), np.empty(0, np.int64)
-    columns = [np.concatenate([empty[i], *(blocks[first][i] for first in sorted(blocks))]) for i in range(4)]
-    return *columns[:3], len(columns[3])
+    return joined_parts(blocks)
+
+
+def joined_parts(parts):
+    """What `probable` returns, of parts of the pairs: {the first pair: the same of those from there on}."""
+    found = [(first + pairs, *others) for first, (pairs, *others) in sorted(parts.items())]
+    empty = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0)
+    columns = [np.concatenate([none, *(part[i] for part in found)]) for i, none in enumerate(empty)]
+    return *columns, sum(part[3] for part in found)
 
 
 def complete(decoder, heads, relations, least=0.5, precision=None, threads=None, progress=None, look=None):

@@ -18,6 +18,7 @@ from cardkge_tools.counts import (
     calibrate,
     complete,
     evaluate_sets,
+    joined_parts,
     learn_counts,
     loops_to_leave_out,
     probable,
@@ -211,16 +212,14 @@ def probable_on_cluster(command, n_pairs, n_entities, address, threads, progress
             raise CardkgeError(f"a worker: {error.removeprefix('error: ')}")
         first, last = map(int, task["command"][-2:])
         with np.load(io.BytesIO(content)) as arrays:
-            pairs, tails, p, contradicted = (arrays[name] for name in arrays.files)
-        parts[first] = first + pairs, tails, p, contradicted[None]
+            *columns, contradicted = (arrays[name] for name in arrays.files)
+        parts[first] = *columns, int(contradicted)
         done += last - first
         progress(done, n_pairs)
 
     nothing = "nothing has been written"
     carry_out_on_cluster(tasks, functools.partial(output_of, threads=threads), address, report, nothing, nothing)
-    empty = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0), np.empty(0, np.int64)
-    columns = [np.concatenate([empty[i], *(parts[first][i] for first in sorted(parts))]) for i in range(4)]
-    return *columns[:3], int(columns[3].sum())
+    return joined_parts(parts)
 
 
 def complete_run(run, dataset, folder, relation, known, least, precision, out, threads, cluster=None, data=None):

@@ -71,6 +71,25 @@ def trained_by(pid):
                 return child, folder
 
 
+def trial_of(pid):
+    """The pid of that trial, or None."""
+    found = trained_by(pid)
+    return found and found[0]
+
+
+def stopped_at_work(command, work_of, worker, number):
+    """What finish() gives of a command that is sent a signal while work_of(worker), a process, is held."""
+    try:
+        held = wait_for(lambda: work_of(worker), process=command)
+        os.kill(held, signal.SIGSTOP)
+        command.send_signal(number)
+        found = finish(command)
+        os.kill(held, signal.SIGCONT)
+        return found
+    finally:
+        command.kill()
+
+
 def end(pid):
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
@@ -208,15 +227,7 @@ def test_a_search_that_is_stopped_goes_on(local, scheduler, tmp_path, number):
     (ring, models), (address, file), out = local, scheduler, tmp_path / "out"
     command = ("tune", "--data", ring, *OPTIONS, "--grid", "seed=0,1", "--out", out, "--cluster", address)
     with worker(tmp_path, "first", file) as process:
-        search = start(*command)
-        try:
-            trial, _ = wait_for(lambda: trained_by(process.pid), process=search)
-            os.kill(trial, signal.SIGSTOP)
-            search.send_signal(number)
-            code, output, errors = finish(search)
-            os.kill(trial, signal.SIGCONT)
-        finally:
-            search.kill()
+        code, output, errors = stopped_at_work(start(*command), trial_of, process.pid, number)
         assert (code, output) == (128 + number, "") and not (out / "trials.csv").exists()
         assert errors == "stopped; the same command goes on from here, once what runs on the workers has ended\n"
         code, _, errors = finish(start(*command))
@@ -321,14 +332,7 @@ def test_a_completion_that_is_stopped_writes_nothing(calibrated, scheduler, tmp_
     out.write_text("older")
     with worker(tmp_path, "first", file) as process:
         command = start("complete", run, *options, "--out", out, "--cluster", address)
-        try:
-            held = wait_for(lambda: part_of(process.pid), process=command)
-            os.kill(held, signal.SIGSTOP)
-            command.send_signal(number)
-            code, output, errors = finish(command)
-            os.kill(held, signal.SIGCONT)
-        finally:
-            command.kill()
+        code, output, errors = stopped_at_work(command, part_of, process.pid, number)
     assert (code, output, errors) == (128 + number, "", "stopped; nothing has been written\n")
     assert out.read_text() == "older" and not list(tmp_path.glob("*.tmp"))
 
