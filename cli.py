@@ -505,30 +505,34 @@ def violations(folder, other, bounds, data, json_file, plot, threads):
 
 @main.command()
 @run_argument
+@click.argument("others", metavar="[OTHER]...", nargs=-1, type=FOLDER)
 @option("--plot", FILE, None, "Draw the curves there (.png, .pdf, ...); needs matplotlib.")
 @json_option
-def history(folder, plot, json_file):
-    """The training curve of RUN: a table of some 20 epochs, or with --plot a figure of all.
+def history(folder, others, plot, json_file):
+    """The training curve of RUN: a table of some 20 epochs, or with --plot a figure of all. With OTHER runs: MRR and
+    hits@10 on valid of all of them, over the seconds of training.
 
     objective, loss and penalty are means per example, a positive triple or a corruption; valid MRR and hits@10 are
     filtered. The first, the last and the best epoch on valid, which is the one kept, are always shown.
     """
-    from cardkge import CardkgeError
-    from cardkge_tools.figures import import_pyplot, plot_history
+    from cardkge_tools.figures import import_pyplot, plot_history, plot_times
     from cardkge_tools.files import is_stdout, write_json
-    from cardkge_tools.reports import curve, show_history
-    from cardkge_tools.runs import load_run
+    from cardkge_tools.opening import open_histories
+    from cardkge_tools.reports import curve, show_history, show_times
 
     pyplot = import_pyplot(plot) if plot else None
-    run = load_run(folder)
-    if not run.history:
-        raise CardkgeError(f"{folder} has completed no epoch yet: there is no history to show")
-    if plot:
-        plot_history(pyplot, run, plot, Path(folder).resolve().name)
+    runs = open_histories([folder, *others])
+    curves = {name: curve(run) for name, run in runs.items()}
+    if plot and others:
+        plot_times(pyplot, runs, plot)
+    elif plot:
+        plot_history(pyplot, *runs.values(), plot, Path(folder).resolve().name)
     if json_file:
-        write_json(json_file, curve(run))
-    if not (plot or is_stdout(json_file)):
-        show_history(run)
+        write_json(json_file, curves if others else curves[str(folder)])
+    if others and not (plot or is_stdout(json_file)):
+        show_times(runs)
+    elif not (plot or is_stdout(json_file)):
+        show_history(*runs.values())
 
 
 @main.command()

@@ -13,6 +13,7 @@ import click
 from cardkge import CardkgeError, is_bounded
 from cardkge_tools.extras import missing_extra
 from cardkge_tools.files import replace_file
+from cardkge_tools.runs import valid_times
 from cardkge_tools.terminal import warn
 
 STYLE = {  # to be read on a projector: no letter below 11 points
@@ -26,6 +27,7 @@ FIRST, SECOND, THIRD = (  # dark, light and in between, so that they differ in g
     {"color": "#e6781e", "linestyle": "--", "marker": "s", "markerfacecolor": "white"},
     {"color": "0.35", "linestyle": ":", "marker": "^"},
 )
+CURVES = FIRST, SECOND, THIRD, *({**style, "color": "black", "marker": "d"} for style in (FIRST, SECOND, THIRD))
 VIOLINS = ("#9ecae1", "#e6781e")  # black lines are seen on both
 PANELS = 48  # of a figure; more cannot be read
 
@@ -183,6 +185,22 @@ def plot_history(pyplot, run, path, title):
             axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))  # beside, not over, the curves
         axes[-1].set_xlabel("epoch")
         figure.suptitle(shortened(title, 60))
+
+
+def plot_times(pyplot, runs, path):
+    """MRR on valid over the seconds of training, a curve for each of some runs, folder -> run."""
+    if len(runs) > len(CURVES):
+        raise CardkgeError(f"--plot: {len(runs)} runs; more than {len(CURVES)} curves cannot be told apart")
+    names = [Path(folder).resolve().name for folder in runs]
+    names = names if len(set(names)) == len(names) else list(runs)
+    with drawing(pyplot, path, 1, 1, (8, 5 + 0.3 * len(runs))) as (figure, axes):
+        for name, run, style in zip(names, runs.values(), CURVES):
+            _, seconds, mrr, _ = zip(*valid_times(run), strict=True)
+            axes[0].plot(seconds, [100 * x for x in mrr], label=shortened(name, 80), **style)
+        axes[0].set(xlabel="seconds of training", ylabel="MRR on valid, filtered [%]")
+        axes[0].set_xlim(0)
+        axes[0].set_ylim(0)
+        figure.legend(loc="outside lower center")
 
 
 def plot_lambda(pyplot, points, path, title):

@@ -99,3 +99,21 @@ def open_beside(folder, other, data, bounds):
             warn(f"{other} was trained on other data than {folder}")
         runs[str(other)] = (second, align_dataset(dataset, second))
     return runs, choose_bounds(bounds, [run for run, _ in runs.values()], dataset)
+
+
+def open_histories(folders):
+    """Runs that have a history, and if they are several validations: name of the folder -> run."""
+    runs = {}
+    for folder in folders:
+        runs[str(folder)] = run = load_run(folder)
+        if not run.history:
+            raise CardkgeError(f"{folder} has completed no epoch yet: there is no history to show")
+        if len(folders) > 1 and run.best is None:
+            raise CardkgeError(f"{folder} was never validated: train it with --validate-every to lay it beside others")
+    if len(runs) < len(folders):
+        raise click.UsageError("RUN and OTHER are the same folder.")
+    first = next(iter(runs))
+    for folder, run in runs.items():
+        if not same_facts(run.data, runs[first].data):
+            warn(f"{folder} was trained on other data than {first}")
+    return runs

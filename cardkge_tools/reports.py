@@ -13,6 +13,7 @@ from cardkge_tools.download import dataset_table
 from cardkge_tools.engine.ranking import cardinality_violations, ranges, rank_triples
 from cardkge_tools.files import is_stdout, write_json
 from cardkge_tools.own import use_model
+from cardkge_tools.runs import valid_times
 from cardkge_tools.spelling import counted_look_alikes
 from cardkge_tools.splitting import described, leaks, related_relations
 from cardkge_tools.terminal import counter, interval, short, table
@@ -299,6 +300,21 @@ def show_history(run):
     names = {"valid_mrr": "valid MRR %", "valid_hits@10": "valid hits@10 %"}
     headers = ["epoch", *(names.get(name, name) for name in columns), *[""] * bool(best)]
     table([row[: len(headers)] for row in rows], headers, "r" * (len(columns) + 1) + "l" * bool(best))
+
+
+def show_times(runs):
+    """MRR and hits@10 on valid of several runs over the seconds of training, some 12 validations of each."""
+    rows = []
+    for i, run in enumerate(runs.values(), 1):
+        points = valid_times(run)
+        shown = {*np.linspace(0, len(points) - 1, 12).round().astype(int).tolist()}
+        shown.add(next(k for k, point in enumerate(points) if point[0] == run.best["epoch"]))
+        for k in sorted(shown):
+            epoch, second, *metrics = points[k]
+            best = "best" if epoch == run.best["epoch"] else ""
+            rows.append([f"({i})", str(epoch), f"{second:,.1f}", *(f"{100 * x:.2f}" for x in metrics), best])
+    click.echo("\n".join(f"({i}) {name}" for i, name in enumerate(runs, 1)) + "\n")
+    table(rows, ["run", "epoch", "seconds", "valid MRR %", "valid hits@10 %", ""], "lrrrrl")
 
 
 def show_verdicts(file, verdicts, rtol, atol, json_file=None):

@@ -442,6 +442,16 @@ def read_violations(path):
         raise CardkgeError(f"{path}: not the violations of one run; remove this file") from error
 
 
+def valid_times(run):
+    """Of each validation: epoch, seconds of training until then, and the filtered MRR and hits@10 on valid."""
+    seconds = np.cumsum([record["seconds"] for record in run.history])
+    return [
+        (record["epoch"], float(second), record["valid_mrr"], record["valid_hits@10"])
+        for record, second in zip(run.history, seconds, strict=True)
+        if "valid_mrr" in record
+    ]
+
+
 def average_sum(violations):
     """The mean over the relations of the mean X_hr of each (the paper's Figure 3)."""
     return float(np.mean([v["mean"] for v in violations.values()]))

@@ -1,5 +1,6 @@
 """The training curve as a table, and what the figures show: read from the figures themselves."""
 
+import json
 import sys
 
 import numpy as np
@@ -8,7 +9,7 @@ from conftest import invoke, ok, one_error
 
 import cardkge
 import cardkge_tools.figures
-import cardkge_tools.runs
+import cardkge_tools.opening
 
 N = 12  # entities of the graph
 
@@ -280,7 +281,7 @@ def test_history_shows_at_most_some_20_epochs_and_the_best(runs, monkeypatch, la
         run.best = {"epoch": every, "mrr": 0.1, "hits@10": 0.2}
         for record in run.history[every - 1 :: every]:
             record |= {"valid_mrr": 0.1, "valid_hits@10": 0.2}
-    monkeypatch.setattr(cardkge_tools.runs, "load_run", lambda folder: run)
+    monkeypatch.setattr(cardkge_tools.opening, "load_run", lambda folder: run)
     lines = ok("history", "x").stdout.splitlines()
     epochs = [int(line.split()[0]) for line in lines[2:]]
     assert len(epochs) <= 23 and epochs[0] == 1 and epochs[-1] == last
@@ -332,6 +333,60 @@ def test_history_of_an_untrained_run_is_one_error(runs, tmp_path, monkeypatch, p
     monkeypatch.chdir(tmp_path)
     assert "no epoch" in one_error(invoke("history", runs / "untrained", *plot))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def other(runs, tmp_path):
+    """A run with softmax on the graph of `runs`, beside which these are laid."""
+    more = "--dim", 4, "--loss", "softmax", "--epochs", 30, "--validate-every", 3, "--batches", 3
+    ok("train", "--data", runs / "data", *more, "--out", tmp_path / "other")
+    return tmp_path / "other"
+
+
+def points_of(folder):
+    """Epoch, seconds until then, MRR and hits@10 in percent of each validation, added up here."""
+    total, points = 0.0, []
+    for record in cardkge.load_run(folder).history:
+        total += record["seconds"]
+        if "valid_mrr" in record:
+            points.append([record["epoch"], total, 100 * record["valid_mrr"], 100 * record["valid_hits@10"]])
+    return points
+
+
+def test_histories_of_several_runs_are_over_the_seconds(runs, other, figures, tmp_path):
+    result = ok("history", runs / "bound", other)
+    assert f"(1) {runs / 'bound'}\n(2) {other}\n" in result.stdout and result.stderr == ""
+    rows = [line.split() for line in result.stdout.splitlines() if line.startswith("(") and "/" not in line]
+    for i, folder in enumerate((runs / "bound", other), 1):
+        shown, points = [row[1:] for row in rows if row[0] == f"({i})"], points_of(folder)
+        expected = {point[0]: point[1:] for point in points}
+        for epoch, *numbers in shown:
+            numbers = [float(x.replace(",", "")) for x in numbers if x != "best"]
+            assert numbers == pytest.approx(expected[int(epoch)], abs=0.051)
+        epochs = [int(row[0]) for row in shown]
+        assert epochs[0] == points[0][0] and epochs[-1] == points[-1][0] and 10 <= len(shown) <= 13
+        assert [int(row[0]) for row in shown if row[-1] == "best"] == [cardkge.load_run(folder).best["epoch"]]
+
+    ok("history", runs / "bound", other, "--plot", tmp_path / "x.png", "--json", tmp_path / "x.json")
+    (axis,) = figures[0].axes
+    for line, folder in zip(axis.lines, (runs / "bound", other), strict=True):
+        assert line.get_label() == folder.name
+        assert line.get_xydata() == pytest.approx(np.array(points_of(folder))[:, 1:3])
+    assert axis.get_xlim()[0] == 0 == axis.get_ylim()[0] and "seconds" in axis.get_xlabel()
+    assert min(sizes_of_letters(figures[0])) >= 11
+    written = json.loads((tmp_path / "x.json").read_text())
+    assert [len(each) for each in written.values()] == [61, 30] and list(written)[1] == str(other)
+
+
+def test_histories_that_cannot_be_laid_side_by_side(runs, other, tmp_path):
+    line = one_error(invoke("history", other, runs / "plain"))
+    assert "plain was never validated" in line and "--validate-every" in line
+    assert "no epoch" in one_error(invoke("history", other, runs / "untrained"))
+    result = invoke("history", other, other)
+    assert result.exit_code == 2 and "the same folder" in result.stderr
+    small = "--dim", 4, "--epochs", 2, "--validate-every", 1
+    ok("train", "--data", "families", *small, "--out", tmp_path / "families")
+    assert "was trained on other data" in ok("history", other, tmp_path / "families").stderr
 
 
 # --- lambda
