@@ -671,7 +671,6 @@ class Settings:
     project: str | None = None
     reciprocal: bool | None = None
     softmax_candidates: int | None = None
-    softmax_cut: float = 1e-4
     exact_epochs: int | None = None
     no_loops: bool = False
     bounds: str = "none"  # none, mined, or a file
@@ -729,7 +728,7 @@ class Settings:
                 raise CardkgeError(f"{name} must be {wanted}, found {getattr(self, name)!r}")
         least = dict.fromkeys(("dim", "hidden", "batches", "batch_size", "negatives", "subjects", "objects"), 1)
         least |= dict.fromkeys(("epochs", "margin", "decay", "accumulator", "l2", "n3", "penalty_weight"), 0)
-        least |= dict.fromkeys(("softmax_candidates", "softmax_cut", "exact_epochs"), 0)
+        least |= dict.fromkeys(("softmax_candidates", "exact_epochs"), 0)
         least |= dict.fromkeys(("learning_rate", "seed", "validate_every", "patience"), 0)
         for name, low in least.items():
             value = getattr(self, name)
@@ -1032,12 +1031,11 @@ def metrics_by_relation(ranks, triples):
 # ------------------------------------------------------------------------------------------------------------------
 
 
-def softmax_loss(scores, answers, log_weights=0.0, cut=0.0):
+def softmax_loss(scores, answers, log_weights=0.0):
     """-log softmax(scores + log_weights) at the answers, summed. scores (n, m), -inf where a column is no candidate;
     answers (n,) columns; log_weights (m,) or a number.
 
-    Returns (value, d value / d scores (n, m)), the gradient being softmax - one-hot(answer). With a `cut` its entries
-    at other columns than the answer are left out (0) where softmax < cut * exp(log_weight): the value is exact.
+    Returns (value, d value / d scores (n, m)), the gradient being softmax - one-hot(answer).
     """
     z = scores + log_weights
     z = z - z.max(1, keepdims=True)
@@ -1045,10 +1043,9 @@ def softmax_loss(scores, answers, log_weights=0.0, cut=0.0):
     total = e.sum(1, keepdims=True)
     rows = np.arange(len(z))
     value = (np.log(total[:, 0]) - z[rows, answers]).sum(dtype=np.float64)
-    softmax = e / total
-    gradient = np.where(softmax >= cut * np.exp(log_weights), softmax, 0).astype(scores.dtype, copy=False)
-    gradient[rows, answers] = softmax[rows, answers] - 1
-    return float(value), gradient
+    gradient = e / total
+    gradient[rows, answers] -= 1
+    return float(value), gradient.astype(scores.dtype, copy=False)
 
 
 def draw_candidates(rng, n_entities, needed, count):
@@ -1115,7 +1112,7 @@ def softmax_objective(model, triples, sides, settings, bounds=None, loopless=Non
         scores = model.phi(*rows)
         if loopless is not None and loopless[k % model.n_relations] and given != answer and column[given] >= 0:
             scores[column[given]] = -np.inf
-        loss, upstream = softmax_loss(scores[None], column[[answer]], log_weights, settings.softmax_cut)
+        loss, upstream = softmax_loss(scores[None], column[[answer]], log_weights)
         parts["loss"] += loss
         d_head, d_relation, d_tail = model.d_phi(*rows, upstream[0], gradients)
         d_r[k] += d_relation.sum(0)

@@ -871,9 +871,8 @@ def largest_of(row, start, stop, lanes):
 
 
 @inlined
-def exponentials(row, start, stop, shift, sums, c):
-    """Replaces x by exp(x - shift) in row[start:stop], and writes the sum of each 32 of them to sums[c], ...; the sum
-    of all."""
+def exponentials(row, start, stop, shift):
+    """Replaces x by exp(x - shift) in row[start:stop]; their sum, of sums of 32."""
     total = 0.0
     for x in range(start, stop, 32):
         s = row.dtype.type(0)
@@ -888,122 +887,41 @@ def exponentials(row, start, stop, shift, sums, c):
                 e = exp(row[j] - shift)
                 row[j] = e
                 s += e
-        sums[c] = s
         total += s
-        c += 1
     return total
 
 
-@inlined
-def list_large(row, start, stop, least, scale, sums, c, columns, coefficients, count):
-    """Lists (j, scale * row[j]) for the entries of at least `least` in row[start:stop], whose sums by 32 are sums[c],
-    ...; returns the new count, or -1 where they might not fit in."""
-    for x in range(start, stop, 32):
-        if sums[c] >= least and count >= 0:
-            y = min(x + 32, stop)
-            if count + y - x > len(columns):
-                count = -1
-            else:
-                for j in range(x, y):
-                    if row[j] >= least:
-                        columns[count], coefficients[count] = j, row[j] * scale
-                        count += 1
-        c += 1
-    return count
-
-
-@inlined
-def list_answers(row, answers, first, last, cut, total, kept, columns, coefficients, count):
-    """Lists the answers[first:last] of a row of exponentials, sorted, and sets their entries to 0 (they are
-    `kept`); returns the new count."""
-    n, q = last - first, first
-    while q < last:
-        a, times = answers[q], 0
-        while q < last and answers[q] == a:
-            times += 1
-            q += 1
-        e = row[a]
-        of = n if e >= cut * total else times  # a small entry counts for the answer's own queries alone
-        columns[count], coefficients[count] = a, e * (of / total) - times
-        kept[q - 1 - first] = e
-        row[a] = 0
-        count += 1
-    return count
-
-
 @compiled
-def softmax_rows(first, last, scores, masked, parts, limits, answers, cut, found, listed):
-    """Softmax of the rows i in first..last of `scores` (n, m), their losses, and a list of their large entries.
+def softmax_rows(first, last, scores, masked, parts, limits, answers, values, extra, slopes):
+    """Losses of the rows i in first..last of `scores` (n, m), and in the place of the scores d objective / d score.
 
     Column masked[i] (-1: none) is no candidate; parts = (n_needed, log_weight): the weight is added from column
-    n_needed on. answers[limits[i] : limits[i + 1]], sorted, are row i's, n of them. found = (values, totals): scores
-    become e = exp(score - largest), totals[i] their sum; values[i] = sum over its answers of -log(e / total).
-
-    listed = (columns, coefficients, ends), d loss / d score: n e / total for entries of at least `cut` (from n_needed
-    on: cut * exp(log_weight)), and, of an answer that stands there c times, n e / total - c (c e / total - c, if it is
-    smaller). Row i's begins at ends[i - 1], the first row's at 0, and ends before ends[i]. Returns whether all fit in;
-    with a cut of 0 nothing is listed, and the answer is no.
+    n_needed on. Of the c answers of row i, answers[limits[i] : limits[i + 1]], values[i] is the sum of -log softmax,
+    and its gradient c softmax - sum of one-hot(answer); that of the penalty, extra[i] (m,), is added where slopes[i] is
+    not 0.
     """
-    (n_needed, log_weight), (values, totals), (columns, coefficients, ends) = parts, found, listed
+    n_needed, log_weight = parts
     m, lanes = scores.shape[1], np.empty(128, scores.dtype)
-    sums = np.empty(m // 32 + 3, scores.dtype)
-    kept = np.empty(np.max(np.diff(limits)), scores.dtype)
-    count, chunks = (0 if cut > 0 else -1), (n_needed + 31) // 32
     for i in range(first, last):
-        row, n = scores[i], limits[i + 1] - limits[i]
+        row, count, value = scores[i], limits[i + 1] - limits[i], 0.0
         if masked[i] >= 0:
             row[masked[i]] = -1e30
-        value = 0.0
         for q in range(limits[i], limits[i + 1]):
             value -= row[answers[q]] + (log_weight if answers[q] >= n_needed else 0.0)
         top = max(
             largest_of(row, 0, n_needed, lanes),
             largest_of(row, n_needed, m, lanes) + scores.dtype.type(log_weight if n_needed < m else 0.0),
         )
-        total = exponentials(row, 0, n_needed, top, sums, 0)
-        total += exponentials(row, n_needed, m, top - scores.dtype.type(log_weight), sums, chunks)
-        totals[i] = total
-        values[i] = value + n * (math.log(total) + top)
-        a, b = limits[i], limits[i + 1]
-        count = count if count + n <= len(columns) else -1
-        if count >= 0:
-            count = list_answers(row, answers, a, b, cut, total, kept, columns, coefficients, count)
-            least = scores.dtype.type(cut * total)
-            count = list_large(row, 0, n_needed, least, n / total, sums, 0, columns, coefficients, count)
-            least = scores.dtype.type(cut * total * math.exp(log_weight))
-            count = list_large(row, n_needed, m, least, n / total, sums, chunks, columns, coefficients, count)
-            for q in range(a, b):
-                if q + 1 == b or answers[q + 1] != answers[q]:
-                    row[answers[q]] = kept[q - a]
-            ends[i] = max(count, 0)
-    return count >= 0
-
-
-@compiled
-def dense_coefficients(first, last, scores, parts, limits, answers, cut, totals, extra, slopes):
-    """What `softmax_rows` lists, as whole rows: replaces scores[i], which it left as e, by all coefficients; those of
-    `extra` (n, m) are added where slopes[i] is not 0."""
-    zero, (n_needed, log_weight) = scores.dtype.type(0), parts
-    kept = np.empty(np.max(np.diff(limits)), scores.dtype)
-    for i in range(first, last):
-        row, n, total = scores[i], limits[i + 1] - limits[i], totals[i]
-        a, b = limits[i], limits[i + 1]
-        for q in range(a, b):
-            kept[q - a] = row[answers[q]]
-        for part in range(2):
-            least = scores.dtype.type(cut * total * (math.exp(log_weight) if part else 1.0))
-            piece, scale = row[:n_needed] if part == 0 else row[n_needed:], scores.dtype.type(n / total)
-            for j in range(len(piece)):
-                piece[j] = piece[j] * scale if piece[j] >= least else zero
-        times = 0
-        for q in range(a, b):
-            times += 1
-            if q + 1 == b or answers[q + 1] != answers[q]:
-                e = kept[q - a]
-                row[answers[q]] = e * ((n if e >= cut * total else times) / total) - times
-                times = 0
+        total = exponentials(row, 0, n_needed, top)
+        total += exponentials(row, n_needed, m, top - scores.dtype.type(log_weight))
+        values[i] = value + count * (math.log(total) + top)
+        for q in range(limits[i], limits[i + 1]):  # 1 of the answer, not yet rounded: where softmax is near to it
+            row[answers[q]] -= total / count
+        scale = scores.dtype.type(count / total)
+        for j in range(m):
+            row[j] *= scale
         if slopes[i] != 0:
-            for j in range(len(row)):
+            for j in range(m):
                 row[j] += extra[i, j]
 
 
@@ -1034,50 +952,15 @@ def penalty_rows(first, last, scores, parts, bounds, places, scale, found):
 
 
 @compiled
-def sum_listed_rows(first, last, table, columns, coefficients, ends, out):
-    """out[i] = sum over the list of row i in first..last (see `softmax_rows`) of coefficient * table[column]."""
-    start = 0
-    for i in range(first, last):
-        out[i, :] = 0
-        for x in range(start, ends[i]):
-            if x + 4 < ends[last - 1]:
-                prefetch_row(table, columns[x + 4])
-            c, t = coefficients[x], columns[x]
-            for j in range(table.shape[1]):
-                out[i, j] += c * table[t, j]
-        start = ends[i]
-
-
-@compiled
-def sort_entries(columns, rows, coefficients, n_columns, starts, sorted_rows, sorted_coefficients):
-    """Counting sort of the entries (column, row, coefficient) by column: those of column c, in their order, are at
-    starts[c] : starts[c + 1] of the sorted arrays. starts (n_columns + 1,) is written."""
-    starts[: n_columns + 1] = 0
-    for x in range(columns.size):
-        starts[columns[x] + 1] += 1
-    for c in range(n_columns):
-        starts[c + 1] += starts[c]
-    for x in range(columns.size):  # starts[c] runs to the end of its entries ...
-        c = columns[x]
-        sorted_rows[starts[c]] = rows[x]
-        sorted_coefficients[starts[c]] = coefficients[x]
-        starts[c] += 1
-    for c in range(n_columns, 0, -1):  # ... and is put back
-        starts[c] = starts[c - 1]
-    starts[0] = 0
-
-
-@compiled
-def sum_entries(first, last, columns, starts, rows, coefficients, sources, out):
-    """out[s] += sum over the entries of column columns[s], as `sort_entries` leaves them, of coefficient *
-    sources[row], for s in first..last."""
+def add_occurrences(first, last, starts, occurrences, rows, out):
+    """out[s] += the sum of rows[x] over the occurrences x of s, as `list_occurrences` leaves them, for s in
+    first..last."""
     for s in range(first, last):
-        for x in range(starts[columns[s]], starts[columns[s] + 1]):
-            if x + 4 < len(rows):
-                prefetch_row(sources, rows[x + 4])
-            c, row = coefficients[x], rows[x]
+        for x in range(starts[s], starts[s + 1]):
+            if x + 4 < len(occurrences):
+                prefetch_row(rows, occurrences[x + 4])
             for j in range(out.shape[1]):
-                out[s, j] += c * sources[row, j]
+                out[s, j] += rows[occurrences[x], j]
 
 
 @compiled

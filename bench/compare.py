@@ -258,12 +258,12 @@ def rows_per_example(dataset, settings):
 
 
 def softmax(bench):
-    """A step of softmax over all entities, ComplEx with reciprocal relations and N3, every query a row of its own and
-    no entry left out: queries a second against a plain loop of PyTorch, and against the three products of matrices that
-    it cannot do without."""
+    """A step of softmax over all entities, ComplEx with reciprocal relations and N3, every query a row of its own:
+    queries a second against a plain loop of PyTorch, and against the three products of matrices that it cannot do
+    without."""
     for rank, size in bench.sizes.softmax:
         rng, dataset = np.random.default_rng(0), bench.dataset
-        run = bench.run("complex", rank, loss="softmax", softmax_cut=0.0, softmax_candidates=0)
+        run = bench.run("complex", rank, loss="softmax", softmax_candidates=0)
         model = run.model
         sides = np.repeat([0, 1], len(dataset.train))
         every = group_queries(model, np.concatenate((dataset.train, dataset.train)), sides)

@@ -62,7 +62,7 @@ class BiasTile(softmax.Tile):
         if trainer.stopped:
             self.found = self.penalties, np.empty_like(self.scores), np.zeros_like(self.slopes)
 
-    def softmax(self, first, last):
+    def coefficients(self, first, last):
         """As Tile's, after the penalty."""
         block, n = slice(first, last), last - first
         shifted = self.scores[block] + self.bias[block, None]  # a copy: the softmax keeps its bits
@@ -71,7 +71,7 @@ class BiasTile(softmax.Tile):
         kernels.penalty_rows(0, n, shifted, *limits, self.settings.penalty_weight, tuple(found))
         pushed = np.flatnonzero(slopes)
         self.d_bias[first + pushed] = d_scores[pushed].sum(1, dtype=np.float64)
-        return super().softmax(first, last)
+        super().coefficients(first, last)
 
 
 class BiasTrainer(softmax.SoftmaxTrainer):

@@ -101,9 +101,6 @@ training_options = options(  # the fields of Settings
     option("--softmax-candidates", AT_LEAST_0, None, "Entities drawn for a batch, beside its own. 0: all (softmax)."),
     option("--exact-epochs", AT_LEAST_0, None, "Last epochs over all entities, whatever the candidates (softmax)."),
     option(
-        "--softmax-cut", Real(0, 1), 1e-4, "Probability below which an entity has no part in the gradient (softmax)."
-    ),
-    option(
         "--no-loops", bool, False, "No (x, r, x) as an answer where train has none: changes the protocol (softmax)."
     ),
     option("--bounds", str, "none", "Cardinality bounds: mined (from train), none, or a bounds file."),
@@ -196,7 +193,6 @@ def idle_options(settings, given):
     needs = [
         (("negatives", "filter-negatives"), "with --loss softmax", not softmax),
         (("sampling", "inclusion", "subjects", "objects", "subject-pool"), "with --loss softmax", not softmax),
-        (("softmax-cut",), "without --loss softmax", softmax),
         (("hidden",), "without --model ermlp", settings.model == "ermlp"),
         (("margin",), "without --loss hinge", settings.loss == "hinge"),
         (("accumulator",), "without --optimizer adagrad", settings.optimizer == "adagrad"),

@@ -266,7 +266,7 @@ def _oracle_softmax_loss(scores, answers, log_weights):
 
 
 def _oracle_softmax_objective(model, triples, sides, l2, n3, penalty_weight, bounds, loopless, candidates, log_weights):
-    settings = Settings(loss="softmax", softmax_cut=0.0, l2=l2, n3=n3, penalty_weight=penalty_weight)
+    settings = Settings(loss="softmax", l2=l2, n3=n3, penalty_weight=penalty_weight)
     of = bounds, np.array(loopless), (np.array(candidates), np.array(log_weights))
     parts, gradients = softmax_objective(model, triples, sides, settings, *of)
     return parts | _prefixed("d", gradients)

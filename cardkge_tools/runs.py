@@ -56,13 +56,13 @@ LATER = {  # settings that came later, as they are in a run that has none
         "n3",
         "reciprocal",
         "softmax_candidates",
-        "softmax_cut",
         "exact_epochs",
         "no_loops",
         "final",
         "extra_negatives",
     ]
 }
+GONE = {"softmax-cut"}  # settings of older runs, which are read without them
 STAGE = ".saving"  # begins the name of a folder inside the run that holds the new files until all are complete
 
 
@@ -557,7 +557,7 @@ def _parse_config(path):
     sizes = dict.fromkeys(("entities", "relations", *SPLITS), int)
     wanted = [{option_name(name): kinds[name] for name in kinds}, {"sha256": str, **sizes}]
     if isinstance(parts[0], dict):  # a run from before a setting was there has what it is with the paper's losses
-        parts[0] = LATER | parts[0]
+        parts[0] = LATER | {name: value for name, value in parts[0].items() if name not in GONE}
     for part, found, expected in zip(("settings", "data"), parts, wanted, strict=True):
         if not isinstance(found, dict):
             raise CardkgeError(f"{path}: it has no object {part!r}; {REMEDY}")

@@ -266,7 +266,7 @@ def test_names_are_readable():
     assert name_of(("lambda", 1e-5), learning_rate=2) == "families,distmult,learning-rate=2,lambda=1e-05,seed=0"
 
 
-SOFTMAX = {"schedule", "n3", "reciprocal", "softmax-candidates", "softmax-cut", "exact-epochs", "no-loops"}
+SOFTMAX = {"schedule", "n3", "reciprocal", "softmax-candidates", "exact-epochs", "no-loops"}
 
 
 def test_distinct_trials_have_distinct_names_that_are_safe(tmp_path, monkeypatch):
@@ -300,7 +300,7 @@ def test_distinct_trials_have_distinct_names_that_are_safe(tmp_path, monkeypatch
     softmax = {"loss": "softmax"}
     chosen += [softmax] + [softmax | {name: 3} for name in ("softmax-candidates", "exact-epochs", "n3")]
     chosen += [softmax | {name: True} for name in ("reciprocal", "no-loops")]
-    chosen += [softmax | {"softmax-cut": 0.1}, softmax | {"schedule": "constant"}]
+    chosen += [softmax | {"softmax-candidates": 1}, softmax | {"schedule": "constant"}]
     chosen += [everything | {"seed": seed} for seed in (0, 1)]
     names = [cardkge_tools.trials.trial_name(trial(*options.items())) for options in chosen]
     for (i, first), (j, second) in itertools.combinations(enumerate(names), 2):

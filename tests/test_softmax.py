@@ -10,6 +10,7 @@ from gradcheck import check_gradients
 
 import cardkge
 import cli
+import kernels
 from cardkge import (
     ERMLP,
     CardkgeError,
@@ -46,9 +47,7 @@ def make_batch(seed=1, size=14, n=N):
 
 
 def settings_of(**options):
-    return Settings(
-        **{"loss": "softmax", "softmax_cut": 0.0, "n3": 0.05, "l2": 0.03, "dtype": "float64"} | options
-    ).resolved(N, R, 20)
+    return Settings(**{"loss": "softmax", "n3": 0.05, "l2": 0.03, "dtype": "float64"} | options).resolved(N, R, 20)
 
 
 BOUNDS = np.array([[0.0, 2.0], [5.0, np.inf], [0.0, np.inf]])
@@ -101,11 +100,8 @@ def trainer_of(model, settings, threads, bounds=None, loopless=None):
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
-@pytest.mark.parametrize("cut", [0.0, 0.08])
 @pytest.mark.parametrize("kind, reciprocal, case", list(cases()))
-def test_a_step_is_the_definition_followed_by_the_optimiser(kind, reciprocal, case, cut, optimizer, monkeypatch):
-    if cut:  # of so few entities most entries count; dense or listed, it is the same
-        monkeypatch.setattr(engine, "DENSE", 2.0)
+def test_a_step_is_the_definition_followed_by_the_optimiser(kind, reciprocal, case, optimizer, monkeypatch):
     for block, tile in ((64, 2**24), (4, 60)):
         monkeypatch.setattr(engine, "BLOCK", block)
         monkeypatch.setattr(engine, "TILE", tile)
@@ -114,7 +110,7 @@ def test_a_step_is_the_definition_followed_by_the_optimiser(kind, reciprocal, ca
         if case == "candidates":
             triples[:, ::2] %= 5
         settings, options = arguments_of(case, model, triples)
-        settings.softmax_cut, settings.optimizer, settings.project = cut, optimizer, "none"
+        settings.optimizer, settings.project = optimizer, "none"
         settings.learning_rate = 0.05
         expected, gradients = softmax_objective(twin, triples, sides, settings, **options)
         for name, array in twin.params.items():
@@ -138,8 +134,6 @@ def test_a_loss_by_hand():
     value, gradient = softmax_loss(np.log([[1.0, 2.0, 5.0]]), np.array([1]))
     assert value == pytest.approx(np.log(4), rel=1e-14)
     np.testing.assert_allclose(gradient, [[0.125, -0.75, 0.625]], rtol=1e-13)
-    _, gradient = softmax_loss(np.log([[1.0, 2.0, 5.0]]), np.array([1]), cut=0.3)
-    np.testing.assert_allclose(gradient, [[0, -0.75, 0.625]], rtol=1e-13)
     value, _ = softmax_loss(np.array([[1000.0, -1000.0, -np.inf]]), np.array([1]))
     assert value == 2000
 
@@ -304,17 +298,27 @@ def test_ranks_of_a_reciprocal_model_and_without_loops():
         assert (masked < ranks["filtered"]).any()
 
 
-def test_a_long_list_of_entries_is_not_cut_short(monkeypatch):
-    """One query with more answers than the room for other entries, and every entry above the cut."""
-    monkeypatch.setattr(engine, "DENSE", 0.0)
-    model, twin = make(ComplEx, n=200), make(ComplEx, n=200)
-    triples = np.stack((np.zeros(150, int), np.zeros(150, int), np.arange(150)), 1)
-    settings = settings_of(optimizer="sgd", learning_rate=0.1, softmax_cut=1e-9)
-    _, gradients = softmax_objective(twin, triples, np.ones(150, int), settings)
-    with Threads(1) as threads:
-        trainer_of(model, settings, threads).step(engine.group_queries(model, triples, np.ones(150, int)))
-    for name, array in model.params.items():
-        np.testing.assert_allclose(array, twin.params[name] - 0.1 * gradients[name], rtol=1e-10, atol=1e-12)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_kernel_is_the_definition(dtype):
+    """Rows with several answers, one of them twice, a masked column, weighted candidates and what the penalty adds; and
+    an answer that is as good as certain: its gradient, softmax - 1, is no difference of rounded numbers."""
+    rng, m, needed, log_weight = np.random.default_rng(0), 300, 100, 1.5
+    scores = rng.normal(0, 3, (4, m)).astype(dtype)
+    scores[3, 64:96], scores[3, 90] = -40, 20  # sums are of 32 columns at first, which float32 rounds
+    limits, answers = np.array([0, 1, 5, 6, 7]), np.array([7, 3, 50, 50, 90, 12, 90], np.int32)
+    extra, slopes = rng.normal(size=scores.shape).astype(dtype), np.array([0, 0, 1, 0], np.int8)
+    found, values, masked = scores.copy(), np.zeros(4), np.array([-1, -1, 4, 200], np.int32)
+    kernels.softmax_rows(0, 4, found, masked, (needed, log_weight), limits, answers, values, extra, slopes)
+
+    exact = scores.astype(float)
+    exact[2, 4] = exact[3, 200] = -np.inf
+    log_weights, tolerance = np.where(np.arange(m) < needed, 0, log_weight), 1e-11 if dtype == "float64" else 4e-6
+    for i in range(4):
+        of = answers[limits[i] : limits[i + 1]]
+        value, gradient = softmax_loss(np.tile(exact[i], (len(of), 1)), of, log_weights)
+        assert values[i] == pytest.approx(value, rel=tolerance, abs=tolerance / 10)
+        np.testing.assert_allclose(found[i], gradient.sum(0) + (slopes[i] != 0) * extra[i], tolerance, 1e-30)
+    assert -1e-3 < found[3, 90] < 0
 
 
 # --- settings
@@ -409,7 +413,7 @@ def test_a_run_from_before_softmax_is_read(tmp_path):
     """Its config.json and state know nothing of the settings that came later."""
     folder, run = write_graph(tmp_path / "graph"), tmp_path / "run"
     command("train", "--data", folder, "--dim", 4, "--epochs", 1, "--out", run)
-    later = ["schedule", "n3", "reciprocal", "softmax-candidates", "softmax-cut", "exact-epochs", "no-loops"]
+    later = ["schedule", "n3", "reciprocal", "softmax-candidates", "exact-epochs", "no-loops"]
     config = json.loads((run / "config.json").read_text())
     for name in later:
         del config["settings"][name]
@@ -424,3 +428,19 @@ def test_a_run_from_before_softmax_is_read(tmp_path):
     settings = cardkge.load_run(run).settings
     assert settings.schedule == "constant" and settings.n3 == 0 and not settings.reciprocal
     command("train", "--resume", "--epochs", 2, "--out", run)
+
+
+def test_a_run_that_left_out_small_probabilities_is_read_but_not_resumed(tmp_path):
+    """Under softmax, that is; config.json of a run with another loss names the option too."""
+    options = ["--data", write_graph(tmp_path / "graph"), "--dim", 4, "--epochs", 1]
+    for loss, refused in (("softmax", True), ("logistic", False)):
+        run = tmp_path / loss
+        command("train", "--loss", loss, *options, "--out", run)
+        config = json.loads((run / "config.json").read_text())
+        config["settings"]["softmax-cut"] = 1e-4
+        (run / "config.json").write_text(json.dumps(config))
+        command("evaluate", run)
+        command("train", "--resume", "--out", run)  # has nothing left to do
+        (run / "config.json").write_text(json.dumps(config))
+        result = CliRunner().invoke(cli.main, ["train", "--resume", "--epochs", "2", "--out", str(run)])
+        assert result.exit_code == refused and ("an option that is gone" in result.output) == refused, result.output

@@ -19,7 +19,6 @@ from cardkge_tools.engine.trainer import Batches, NonFinite, Trainer
 BLOCK = 64  # rows of one matrix product: fixed, so that its bits do not depend on the threads
 TILE = 2**24  # scores that are in memory at once (at least 16 rows of them)
 COLUMNS = 1024  # columns of one product of the backward pass
-DENSE = 1 / 16  # where a larger share of a block's entries counts, the backward pass is a matrix product
 
 
 @dataclass(frozen=True)
@@ -93,75 +92,39 @@ class Columns:
 
 
 class Tile:
-    """Rows start..stop of a step's queries and their scores: softmax, and the coefficients d loss / d score, block by
-    block; listed (blocks,) tells which blocks' coefficients are lists, losses and penalties (rows,) what it found."""
+    """Rows start..stop of a step's queries and their scores (rows, m), which become d objective / d score, block by
+    block; losses and penalties (rows,) are what it found."""
 
     def __init__(self, trainer, queries, columns, rows, block, bounded):
-        limits, self.start, n = queries.limits, rows.start, rows.stop - rows.start
-        self.settings, self.limits_of, self.block, self.parts = (
-            trainer.settings,
-            trainer.row_limits,
-            block,
-            columns.parts,
-        )
-        self.scores = trainer.buffer("scores", n, len(columns.ids))
+        limits, n = queries.limits, rows.stop - rows.start
+        self.settings, self.limits_of, self.block = trainer.settings, trainer.row_limits, block
+        self.scores, self.parts = trainer.buffer("scores", n, len(columns.ids)), columns.parts
         self.limits = limits[rows.start : rows.stop + 1] - limits[rows.start]
         self.answers, self.masked = columns.answers[limits[rows.start] : limits[rows.stop]], columns.masked[rows]
-        self.losses, self.penalties, self.totals = np.zeros(n), np.zeros(n), np.zeros(n)
+        self.losses, self.penalties, self.slopes = np.zeros(n), np.zeros(n), np.zeros(n, np.int8)
         self.bounded = None if bounded is None else bounded[rows]
-        self.slopes = np.zeros(n, np.int8)
         self.extra = trainer.buffer("extra", *((0, 0) if bounded is None else self.scores.shape))
-        self.cut = self.settings.softmax_cut if bounded is None else 0.0  # of the list: with a penalty there is none
-        firsts = np.append(np.arange(0, n, block), n)
-        room = int(DENSE * block * len(columns.ids)) + 32 + np.diff(self.limits[firsts])  # of the list of each block
-        self.room = np.append(0, np.cumsum(room if self.cut else 0 * room))
-        self.ends, self.listed = np.zeros(n, np.int64), np.zeros(len(room), bool)
-        self.columns = trainer.buffer("columns", self.room[-1], dtype=np.int32)
-        self.values = trainer.buffer("values", self.room[-1])
 
-    def list_of(self, first):
-        """(columns, coefficients, ends) of the block that begins with row `first`, as `kernels.softmax_rows` has it."""
-        part = slice(*self.room[first // self.block : first // self.block + 2])
-        return self.columns[part], self.values[part], self.ends
-
-    def softmax(self, first, last):
-        """Softmax of the block's scores; whether its coefficients are listed."""
+    def coefficients(self, first, last):
+        """Losses and penalties of the block first..last, and d objective / d score in the place of its scores."""
         if self.bounded is not None:
             kernels.penalty_rows(
                 first, last, self.scores, self.parts, self.limits_of, self.bounded, self.settings.penalty_weight,
                 (self.penalties, self.extra, self.slopes),
             )  # fmt: skip
-        self.listed[first // self.block] = kernels.softmax_rows(
-            first, last, self.scores, self.masked, self.parts, self.limits, self.answers, self.cut,
-            (self.losses, self.totals), self.list_of(first),
+        kernels.softmax_rows(
+            first, last, self.scores, self.masked, self.parts, self.limits, self.answers, self.losses, self.extra,
+            self.slopes,
         )  # fmt: skip
-        return self.listed[first // self.block]
-
-    def coefficients(self, first, last):
-        """All coefficients of the block, in the place of its scores."""
-        kernels.dense_coefficients(
-            first, last, self.scores, self.parts, self.limits, self.answers, self.settings.softmax_cut, self.totals,
-            self.extra, self.slopes,
-        )  # fmt: skip
-
-    def entries(self):
-        """The lists of all blocks as one: (columns, rows of the step, coefficients)."""
-        found = []
-        for first in range(0, len(self.ends), self.block):
-            columns, values, ends = self.list_of(first)
-            ends = ends[first : first + self.block]
-            rows = np.repeat(np.arange(first, first + len(ends), dtype=np.int32), np.diff(ends, prepend=0))
-            found.append((columns[: ends[-1]], self.start + rows, values[: ends[-1]]))
-        return tuple(np.concatenate(part) for part in zip(*found, strict=True))
 
 
 class SoftmaxTrainer(Trainer):
     """One training step at a time, as `softmax_objective` and the optimisers define it.
 
-    A step of DistMult or ComplEx: by blocks of rows, the scores of all candidates (a matrix product), their softmax
-    with the losses and a list of the entries that count, and the gradient of the queries; then for each entity the sum
-    over its entries, and the update. Where too many entries count for a list (or cut is 0, or the regulariser is on)
-    the backward pass is matrix products too. ER-MLP is scored on hidden rows by `kernels.hidden_scores`.
+    A step of DistMult or ComplEx: by blocks of rows, while they are in the cache, the scores of all candidates (a
+    matrix product), the coefficients d objective / d score in their place, and the gradient of the queries (a product);
+    then by blocks of columns the gradient of the candidates (a product), and the update of these, all of them. ER-MLP
+    is scored on hidden rows by `kernels.hidden_scores`.
     """
 
     def __init__(self, model, accumulators, settings, bounds, triples, threads):
@@ -185,19 +148,20 @@ class SoftmaxTrainer(Trainer):
             return dict.fromkeys(("objective", "loss", "l2", "n3", "penalty"), 0.0)
         mlp = kind_of(model) == kernels.ERMLP
         gather = self.mlp_gradients if mlp else self.row_gradients
-        sums, gradients, touched = gather(queries, self.columns(queries, candidates))
+        columns = self.columns(queries, candidates)
+        sums, gradients = gather(queries, columns)
 
         lengths = np.diff(queries.limits)
         of_entities = np.bincount(queries.given, lengths, model.n_entities)
         of_entities += np.bincount(queries.answers, minlength=model.n_entities)
-        uses = {"entity": of_entities[touched], "relation": np.bincount(queries.relations, lengths, n_relations)}
-        ids = {"entity": touched, "relation": np.arange(n_relations, dtype=np.int32)}
+        uses = {"entity": of_entities[columns.ids], "relation": np.bincount(queries.relations, lengths, n_relations)}
+        ids = {"entity": columns.ids, "relation": np.arange(n_relations, dtype=np.int32)}
         sums |= self.regularise(ids, uses, gradients)
         sums["objective"] = sums["loss"] + sums["l2"] + sums["n3"] + settings.penalty_weight * sums["penalty"]
         if not math.isfinite(sums["objective"]):
             raise NonFinite(f"the objective is {sums['objective']}")
         l2 = {name: settings.l2 * of for name, of in uses.items()}
-        self.update(gradients, touched, l2, settings.learning_rate if rate is None else rate)
+        self.update(gradients, columns.ids, l2, settings.learning_rate if rate is None else rate)
         return sums
 
     def columns(self, queries, candidates):
@@ -253,80 +217,50 @@ class SoftmaxTrainer(Trainer):
         return dict(zip(("loss", "penalty"), sums, strict=True))
 
     def row_gradients(self, queries, columns):
-        """Loss, penalty and gradients of DistMult or ComplEx: (sums, gradients of the rows, ids of the entities whose
-        gradients these are)."""
+        """Loss, penalty and gradients of DistMult or ComplEx: (sums, gradients), those of the entities as rows of the
+        columns."""
         model, threads, params, ids = self.model, self.threads, self.model.params, columns.ids
         n, m, width, table = len(queries.given), len(ids), params["entity"].shape[1], params["entity"]
         if m < model.n_entities:
             table = self.buffer("candidates", m, width)
             threads.run(lambda i, j: kernels.take_rows(params["entity"], ids[i:j], table[i:j]), m, size=COLUMNS)
         of = kind_of(model), params["entity"], params["relation"], queries.given, queries.relations, queries.sides
-        sources = self.buffer("sources", 2 * n, width)  # the queries, then the gradients of the given rows
-        d_queries, d_relations = self.buffer("d_queries", n, width), self.buffer("d_relations", n, width)
-        block, lists, dense = max(1, min(BLOCK, TILE // m)), [], None
+        names = "vectors", "d_vectors", "d_given", "d_relations"
+        vectors, d_vectors, d_given, d_relations = (self.buffer(name, n, width) for name in names)
+        d_entity, d_relation = self.buffer("d_entity", m, width), np.zeros_like(params["relation"])
+        d_entity[:] = 0
+        block = max(1, min(BLOCK, TILE // m))
         self.losses, self.penalties = [], []
         for tile, rows in self.tiles(queries, columns, block, 0, n):
-            self.forward(tile, rows, of, table, sources, d_queries)
-            if tile.listed.all():
-                lists.append(tile.entries())
-            else:
-                dense = self.dense_pass(tile, table, sources[rows], d_queries[rows], dense)
-        threads.run(kernels.d_query_rows, n, *of, d_queries, sources[n:], d_relations, size=block)
+            self.products(tile, rows, of, table, vectors, d_vectors, d_entity)
+        threads.run(kernels.d_query_rows, n, *of, d_vectors, d_given, d_relations, size=block)
+        self.add_rows(columns.given, d_given, d_entity)
+        self.add_rows(queries.relations, d_relations, d_relation)
+        return self.found(), {"entity": d_entity, "relation": d_relation}
 
-        one, rows = np.ones(n, model.dtype), np.arange(n, dtype=np.int32)
-        lists.append((columns.given, n + rows, one))  # the given entity of row i has row n + i of `sources`
-        touched, d_entity = self.sum_lists(lists, m, sources, dense)
-        d_relation = np.zeros((len(params["relation"]), width), model.dtype)
-        self.sum_lists([(queries.relations, rows, one)], len(d_relation), d_relations, d_relation)
-        return self.found(), {"entity": d_entity, "relation": d_relation}, ids[touched]
+    def products(self, tile, rows, of, table, vectors, d_vectors, d_entity):
+        """Forward and backward pass of a tile. In its rows, a slice of the step's, the vectors of the queries and their
+        gradients (n, w) are written; those of the candidates' rows, `table` (m, w), are added to d_entity (m, w)."""
+        of_tile, d_of_tile, start = vectors[rows], d_vectors[rows], rows.start
 
-    def forward(self, tile, rows, of, table, sources, d_queries):
-        """Queries, scores and softmax of a tile; where its coefficients are listed, the gradients of its queries."""
-        whole, start = sources[rows], rows.start
-
-        def work(i, j):
-            kernels.query_rows(start + i, start + j, *of, sources)
-            np.matmul(whole[i:j], table.T, out=tile.scores[i:j])
-            if tile.softmax(i, j):
-                kernels.sum_listed_rows(i, j, table, *tile.list_of(i), d_queries[rows])
-
-        self.threads.run(work, len(whole), size=tile.block)
-
-    def dense_pass(self, tile, table, queries, d_queries, dense):
-        """The backward pass of a tile as matrix products: d_queries (rows, w) is written, the gradients of the columns'
-        rows are added to `dense` (m, w), None at first."""
-
-        def rows(i, j):
+        def by_rows(i, j):
+            kernels.query_rows(start + i, start + j, *of, vectors)
+            np.matmul(of_tile[i:j], table.T, out=tile.scores[i:j])
             tile.coefficients(i, j)
-            np.matmul(tile.scores[i:j], table, out=d_queries[i:j])
+            np.matmul(tile.scores[i:j], table, out=d_of_tile[i:j])
 
-        self.threads.run(rows, len(queries), size=tile.block)
-        out = self.buffer("dense", *table.shape) if dense is None else dense
+        def by_columns(i, j):
+            d_entity[i:j] += tile.scores[:, i:j].T @ of_tile
 
-        def columns(i, j):
-            if dense is None:
-                np.matmul(tile.scores[:, i:j].T, queries, out=out[i:j])
-            else:
-                out[i:j] += tile.scores[:, i:j].T @ queries
+        self.threads.run(by_rows, len(of_tile), size=tile.block)
+        self.threads.run(by_columns, len(table), size=COLUMNS)
 
-        self.threads.run(columns, len(table), size=COLUMNS)
-        return out
-
-    def sum_lists(self, lists, n_columns, sources, dense=None):
-        """Sums of coefficient * sources[row] by column, of lists of (columns, rows, coefficients). Returns (the columns
-        that have one, their sums); with `dense` (n_columns, w) all columns, and that, to which they are added."""
-        columns, rows, coefficients = (np.concatenate(parts) for parts in zip(*lists, strict=True))
-        starts = self.buffer("starts", n_columns + 1, dtype=np.int64)
-        moved = self.buffer("rows", len(rows), dtype=np.int32), self.buffer("coefficients", len(rows))
-        kernels.sort_entries(columns, rows, coefficients, n_columns, starts, *moved)
-        touched, out = np.arange(n_columns, dtype=np.int32), dense
-        if dense is None:
-            touched = np.flatnonzero(np.diff(starts)).astype(np.int32)
-            out = self.buffer("d_entity", len(touched), sources.shape[1])
-            out[:] = 0
-        some = max(1, min(512, -(-len(touched) // 32)))
-        self.threads.run(kernels.sum_entries, len(touched), touched, starts, *moved, sources, out, size=some)
-        return touched, out
+    def add_rows(self, places, rows, out):
+        """out[places[i]] += rows[i], for all i."""
+        starts, occurrences = np.empty(len(out) + 1, np.int32), np.empty(len(rows), np.int32)
+        kernels.list_occurrences(places, len(out), starts, occurrences)
+        some = max(1, min(512, -(-len(out) // 32)))
+        self.threads.run(kernels.add_occurrences, len(out), starts, occurrences, rows, out, size=some)
 
     def bounded_rows(self, queries):
         """For each row its place in row_limits, the bounds of X_hr (of X_rt, of a query for heads), if its relation has
@@ -369,20 +303,20 @@ class SoftmaxTrainer(Trainer):
             "hidden": np.concatenate(d_hidden),
             "output": d_output,
         }
-        return self.found(), gradients, ids
+        return self.found(), gradients
 
     def hidden_pass(self, tile, rows, others):
         """Scores, softmax and backward pass of a tile of ER-MLP, of hidden rows (rows, k') of its queries with those of
         the candidates (m, k'): the gradients of these, and of w. Each block sums its own, so that no two threads write
         to the same."""
-        output, across, blocks = self.model.params["output"], np.ascontiguousarray(others.T), len(tile.listed)
+        output, across = self.model.params["output"], np.ascontiguousarray(others.T)
+        blocks = -(-len(rows) // tile.block)
         d_rows = np.zeros_like(rows)
         d_others, d_output = (np.zeros((blocks, *like.shape), like.dtype) for like in (others, output))
 
         def work(i, j):
             b = i // tile.block
             kernels.hidden_scores(rows[i:j], across, output, tile.scores[i:j])
-            tile.softmax(i, j)
             tile.coefficients(i, j)
             kernels.hidden_gradients(tile.scores[i:j], rows[i:j], others, output, d_rows[i:j], d_others[b], d_output[b])
 
