@@ -1200,16 +1200,15 @@ def softmax_loop(model, triples, settings, bounds=None):
 
 def softmax_defaults(settings, n_entities, n_triples):
     """What follows from the sizes of a graph for a run under softmax, name -> value (docs/SOFTMAX.md has what was
-    measured): about 2,500 steps, N3 that grows with the square root of N, and above 8,192 entities an eighth of them as
-    candidates until the last epochs."""
-    queries, mlp = 2 * max(n_triples, 1), settings.model == "ermlp"
+    measured): N3 that grows with the square root of N; about 2,500 steps over all entities, or, above 8,192 entities,
+    5,000 over a sixteenth of them."""
+    queries, mlp, sampled = 2 * max(n_triples, 1), settings.model == "ermlp", n_entities > 8192
     batch_size = int(np.clip(round(2.5 * math.sqrt(queries)), 64, 4096))
     if settings.batch_size or settings.batches:
         batch_size = settings.batch_size or -(-queries // settings.batches)
     epochs = settings.epochs
     if epochs is None:
-        epochs = int(np.clip(round(2500 / math.ceil(queries / batch_size)), 10, 60))
-    sampled = n_entities > 8192
+        epochs = int(np.clip(round((5000 if sampled else 2500) / math.ceil(queries / batch_size)), 10, 60))
     return {
         "dim": DIMS["ermlp"] if mlp else 128 if n_entities <= 10_000 else 256 if n_entities <= 100_000 else 100,
         "epochs": epochs,
@@ -1220,8 +1219,8 @@ def softmax_defaults(settings, n_entities, n_triples):
         "project": "none",
         "n3": 0.0 if mlp else float(f"{min(5e-4 * math.sqrt(n_entities), 0.1):.2g}"),
         "reciprocal": settings.model in DIMS,  # a class of one's own need not know of it
-        "softmax_candidates": min(n_entities // 8, 2**14) if sampled else 0,
-        "exact_epochs": -(-epochs // 10) if sampled and n_entities <= 200_000 else 0,
+        "softmax_candidates": int(np.clip(n_entities // 16, 2**11, 2**14)) if sampled else 0,
+        "exact_epochs": 0,
         "penalty_weight": 0.0,
         "validate_every": max(1, -(-epochs // 5)),
     }
