@@ -633,7 +633,6 @@ PAPER = {  # what a setting is that is not given, with the paper's losses
     "project": "unit",
     "reciprocal": False,
     "softmax_candidates": 0,
-    "exact_epochs": 0,
     "penalty_weight": 0.01,
     "validate_every": 0,
 }
@@ -671,7 +670,7 @@ class Settings:
     project: str | None = None
     reciprocal: bool | None = None
     softmax_candidates: int | None = None
-    exact_epochs: int | None = None
+    exact_epochs: int = 0
     no_loops: bool = False
     bounds: str = "none"  # none, mined, or a file
     penalty_weight: float | None = None  # lambda
@@ -1201,7 +1200,7 @@ def softmax_loop(model, triples, settings, bounds=None):
 def softmax_defaults(settings, n_entities, n_triples):
     """What follows from the sizes of a graph for a run under softmax, name -> value (docs/SOFTMAX.md has what was
     measured): N3 that grows with the square root of N; about 2,500 steps over all entities, or, above 8,192 entities,
-    5,000 over a sixteenth of them."""
+    5,000 over a sixteenth of them (2,048 to 16,384); 10 to 60 epochs."""
     queries, mlp, sampled = 2 * max(n_triples, 1), settings.model == "ermlp", n_entities > 8192
     batch_size = int(np.clip(round(2.5 * math.sqrt(queries)), 64, 4096))
     if settings.batch_size or settings.batches:
@@ -1220,7 +1219,6 @@ def softmax_defaults(settings, n_entities, n_triples):
         "n3": 0.0 if mlp else float(f"{min(5e-4 * math.sqrt(n_entities), 0.1):.2g}"),
         "reciprocal": settings.model in DIMS,  # a class of one's own need not know of it
         "softmax_candidates": int(np.clip(n_entities // 16, 2**11, 2**14)) if sampled else 0,
-        "exact_epochs": 0,
         "penalty_weight": 0.0,
         "validate_every": max(1, -(-epochs // 5)),
     }

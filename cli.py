@@ -510,7 +510,8 @@ def violations(folder, other, bounds, data, json_file, plot, threads):
 @json_option
 def history(folder, others, plot, json_file):
     """The training curve of RUN: a table of some 20 epochs, or with --plot a figure of all. With OTHER runs: MRR and
-    hits@10 on valid of all of them, over the seconds of training.
+    hits@10 on valid of all of them, over the seconds of training (without validation, with compilation); --json has an
+    object then, folder -> curve.
 
     objective, loss and penalty are means per example, a positive triple or a corruption; valid MRR and hits@10 are
     filtered. The first, the last and the best epoch on valid, which is the one kept, are always shown.

@@ -892,15 +892,15 @@ def exponentials(row, start, stop, shift):
 
 
 @compiled
-def softmax_rows(first, last, scores, masked, parts, limits, answers, values, extra, slopes):
+def softmax_rows(first, last, scores, masked, parts, limits, answers, found):
     """Losses of the rows i in first..last of `scores` (n, m), and in the place of the scores d objective / d score.
 
     Column masked[i] (-1: none) is no candidate; parts = (n_needed, log_weight): the weight is added from column
-    n_needed on. Of the c answers of row i, answers[limits[i] : limits[i + 1]], values[i] is the sum of -log softmax,
-    and its gradient c softmax - sum of one-hot(answer); that of the penalty, extra[i] (m,), is added where slopes[i] is
-    not 0.
+    n_needed on. found = (values, extra, slopes): values[i] becomes the sum of -log softmax over the c answers of row i,
+    answers[limits[i] : limits[i + 1]], whose gradient is c softmax - sum of one-hot(answer); that of the penalty,
+    extra[i] (m,), is added where slopes[i] is not 0.
     """
-    n_needed, log_weight = parts
+    (n_needed, log_weight), (values, extra, slopes) = parts, found
     m, lanes = scores.shape[1], np.empty(128, scores.dtype)
     for i in range(first, last):
         row, count, value = scores[i], limits[i + 1] - limits[i], 0.0
@@ -915,7 +915,7 @@ def softmax_rows(first, last, scores, masked, parts, limits, answers, values, ex
         total = exponentials(row, 0, n_needed, top)
         total += exponentials(row, n_needed, m, top - scores.dtype.type(log_weight))
         values[i] = value + count * (math.log(total) + top)
-        for q in range(limits[i], limits[i + 1]):  # 1 of the answer, not yet rounded: where softmax is near to it
+        for q in range(limits[i], limits[i + 1]):  # c / total (e - total / c): c e / total - 1 cancels near 1
             row[answers[q]] -= total / count
         scale = scores.dtype.type(count / total)
         for j in range(m):
@@ -970,6 +970,9 @@ def add_n3(first, last, kind, weight, table, ids, uses, out, values):
     k = table.shape[1] // 2
     for s in range(first, last):
         e, total = ids[s], 0.0
+        if uses[s] == 0:  # a candidate that is in no query of the batch
+            values[s] = 0.0
+            continue
         c = table.dtype.type(weight * uses[s])
         three = table.dtype.type(3) * c
         if kind == COMPLEX:

@@ -93,12 +93,16 @@ def set_scale(axis, values, label, span=100, ends=()):
     return scale
 
 
+def folder_names(runs):
+    """The names of the folders, without those above them where that tells them apart."""
+    names = [Path(folder).resolve().name for folder in runs]
+    return names if len(set(names)) == len(names) else list(runs)
+
+
 def run_labels(runs):
     """A line for the legend for each folder: its name, and whether the run was trained with the regulariser."""
-    names = [Path(folder).resolve().name for folder in runs]
-    names = names if len(set(names)) == len(names) else list(runs)
     labels = []
-    for i, (name, run) in enumerate(zip(names, runs.values(), strict=True), 1):
+    for i, (name, run) in enumerate(zip(folder_names(runs), runs.values(), strict=True), 1):
         weight = run.settings.penalty_weight if is_bounded(run.bounds).any() else 0
         how = f"with the regulariser, λ = {weight:.15g}" if weight else "without the regulariser"
         labels.append(f"({i}) {shortened(name, 40)}, {how}")
@@ -190,11 +194,11 @@ def plot_history(pyplot, run, path, title):
 def plot_times(pyplot, runs, path):
     """MRR on valid over the seconds of training, a curve for each of some runs, folder -> run."""
     if len(runs) > len(CURVES):
-        raise CardkgeError(f"--plot: {len(runs)} runs; more than {len(CURVES)} curves cannot be told apart")
-    names = [Path(folder).resolve().name for folder in runs]
-    names = names if len(set(names)) == len(names) else list(runs)
+        raise CardkgeError(
+            f"--plot: {len(runs)} runs; of more than {len(CURVES)} curves none can be told apart; give fewer"
+        )
     with drawing(pyplot, path, 1, 1, (8, 5 + 0.3 * len(runs))) as (figure, axes):
-        for name, run, style in zip(names, runs.values(), CURVES):
+        for name, run, style in zip(folder_names(runs), runs.values(), CURVES):
             _, seconds, mrr, _ = zip(*valid_times(run), strict=True)
             axes[0].plot(seconds, [100 * x for x in mrr], label=shortened(name, 80), **style)
         axes[0].set(xlabel="seconds of training", ylabel="MRR on valid, filtered [%]")

@@ -16,7 +16,7 @@ from cardkge_tools.engine.ranking import evaluate
 from cardkge_tools.engine.trainer import NonFinite
 from cardkge_tools.engine.training import train
 from cardkge_tools.facts import calibrate_run
-from cardkge_tools.files import in_use, made_folder, read_json, sole_use
+from cardkge_tools.files import in_use, made_folder, sole_use
 from cardkge_tools.graphs import describe_data, later_occurrences, same_facts
 from cardkge_tools.opening import open_run, run_data
 from cardkge_tools.reports import at_chance, examples_per_step, show_metrics
@@ -46,12 +46,12 @@ def resume_run(folder, given, threads, calibrated=True):
     """Goes on with a saved run, with what a resumed run may change."""
     run = load_run(folder)
     update_settings(run, given)
-    cut = read_json(Path(folder) / "config.json")["settings"].get("softmax-cut")
-    if cut and run.settings.loss == "softmax" and run.epoch < run.settings.epochs:
-        raise CardkgeError(
-            f"{folder}: its steps left out probabilities below --softmax-cut {cut}, an option that is gone, and those "
-            "to come would not; --force replaces it"
-        )
+    for name, value in run.gone.items():
+        if run.epoch < run.settings.epochs:
+            raise CardkgeError(
+                f"{folder}: trained with --{name} {value}, an option that is gone: the steps to come would not go on "
+                "from these; --force replaces it"
+            )
     dataset, data = run_data(run), run.data
     found = describe_data(dataset)
     if same_facts(found, data) and found["sha256"] != data["sha256"]:
@@ -106,7 +106,7 @@ def update_settings(run, given):
 def show_rule(settings, given):
     """A line with what is not given and so follows from the loss and the sizes of the graph, under softmax."""
     names = ["model", "dim", "epochs", "batch_size", "learning_rate", "schedule", "n3", "reciprocal"]
-    names += ["softmax_candidates", "exact_epochs"]
+    names += ["softmax_candidates"]
     chosen = [f"{option_name(name)} {getattr(settings, name)}" for name in names if name not in given]
     if settings.loss == "softmax" and chosen:
         say(f"by the loss and the sizes of the graph: {', '.join(chosen)}")

@@ -1,5 +1,7 @@
 """Data sets and runs as a command names them, with a warning for what a user should know of them."""
 
+from pathlib import Path
+
 import click
 
 from cardkge import CardkgeError, is_bounded
@@ -93,7 +95,7 @@ def open_beside(folder, other, data, bounds):
     runs = {str(folder): (run, dataset)}
     if other:
         second = load_run(other)
-        if str(other) == str(folder):
+        if Path(other).resolve() == Path(folder).resolve():
             raise click.UsageError("RUN and OTHER are the same folder.")
         if not same_facts(second.data, run.data):
             warn(f"{other} was trained on other data than {folder}")
@@ -103,15 +105,16 @@ def open_beside(folder, other, data, bounds):
 
 def open_histories(folders):
     """Runs that have a history, and if they are several validations: name of the folder -> run."""
-    runs = {}
+    runs, places = {}, set()
     for folder in folders:
+        if Path(folder).resolve() in places:
+            raise click.UsageError(f"{folder} is given twice.")
+        places.add(Path(folder).resolve())
         runs[str(folder)] = run = load_run(folder)
         if not run.history:
             raise CardkgeError(f"{folder} has completed no epoch yet: there is no history to show")
         if len(folders) > 1 and run.best is None:
             raise CardkgeError(f"{folder} was never validated: train it with --validate-every to lay it beside others")
-    if len(runs) < len(folders):
-        raise click.UsageError("RUN and OTHER are the same folder.")
     first = next(iter(runs))
     for folder, run in runs.items():
         if not same_facts(run.data, runs[first].data):

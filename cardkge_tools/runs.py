@@ -62,7 +62,7 @@ LATER = {  # settings that came later, as they are in a run that has none
         "extra_negatives",
     ]
 }
-GONE = {"softmax-cut"}  # settings of older runs, which are read without them
+GONE = {"softmax-cut"}  # settings of older runs under softmax, which are read without them (`gone_settings`)
 STAGE = ".saving"  # begins the name of a folder inside the run that holds the new files until all are complete
 
 
@@ -87,6 +87,7 @@ class Run:
     constraints: Constraints | None = None  # all bounds, where there are some of classes or inverses too
     types: Types = field(default_factory=Types)  # classes of the entities
     prefixes: Prefixes = field(default_factory=Prefixes)  # of the IRIs that the names stand for
+    gone: dict = field(default_factory=dict)  # what `gone_settings` has found
     notes: tuple = ()  # of a new run: what is to be said of its bounds
 
     @property
@@ -378,6 +379,7 @@ def load_run(folder):
         best=best,
         metrics=read_json(metrics_path) if metrics_path.exists() else None,
         data=data,
+        gone=gone_settings(folder),
     )
     run.calibration = _read_calibration(folder / "calibration.json", run)
     return run
@@ -386,6 +388,13 @@ def load_run(folder):
 def read_config(folder):
     """The Settings of a saved run and the `describe_data` of its data; CardkgeError as `load_run`."""
     return _parse_config(Path(folder) / "config.json")
+
+
+def gone_settings(folder):
+    """Of a run under softmax: option name -> value of what it was trained with and is no setting now, where not 0. Its
+    steps cannot be repeated."""
+    settings = read_json(Path(folder) / "config.json")["settings"]
+    return {name: settings[name] for name in GONE if settings.get("loss") == "softmax" and settings.get(name)}
 
 
 def read_outcome(folder):
@@ -468,7 +477,7 @@ def _config(run):
     return {
         "format_version": FORMAT_VERSION,
         "program": f"cardkge {cardkge.__version__}",
-        "settings": _settings_dict(run),
+        "settings": _settings_dict(run) | run.gone,
         "data": run.data,
         "epoch": run.epoch,
     }

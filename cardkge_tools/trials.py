@@ -19,7 +19,7 @@ from cardkge_tools.graphs import describe_data, facts_digest, load_dataset, same
 from cardkge_tools.opening import open_data
 from cardkge_tools.options import checked_settings, idle_options, train_context
 from cardkge_tools.reports import show_metrics
-from cardkge_tools.runs import read_config, read_outcome, read_violations
+from cardkge_tools.runs import gone_settings, read_config, read_outcome, read_violations
 from cardkge_tools.terminal import say, table, warn
 from cardkge_tools.workers import VIOLATIONS, carry_out, commands_of, this_program
 
@@ -176,6 +176,8 @@ def check_trial(folder, trial, relations, data, bounds, reported):
         if name not in ("data", "bounds") and found != value:
             option = "--" + option_name(name)
             raise CardkgeError(f"{folder}: trained with {option} {found}, not {value}; remove this folder")
+    for name, value in gone_settings(folder).items():
+        raise CardkgeError(f"{folder}: trained with --{name} {value}, an option that is gone; remove this folder")
     file = folder / "bounds.tsv"
     if file.exists() and said(read_tsv(file, Vocabulary([], relations, None))) != said(bounds.bounds):
         now = trial.get("bounds", "none")

@@ -308,7 +308,7 @@ def test_the_kernel_is_the_definition(dtype):
     limits, answers = np.array([0, 1, 5, 6, 7]), np.array([7, 3, 50, 50, 90, 12, 90], np.int32)
     extra, slopes = rng.normal(size=scores.shape).astype(dtype), np.array([0, 0, 1, 0], np.int8)
     found, values, masked = scores.copy(), np.zeros(4), np.array([-1, -1, 4, 200], np.int32)
-    kernels.softmax_rows(0, 4, found, masked, (needed, log_weight), limits, answers, values, extra, slopes)
+    kernels.softmax_rows(0, 4, found, masked, (needed, log_weight), limits, answers, (values, extra, slopes))
 
     exact = scores.astype(float)
     exact[2, 4] = exact[3, 200] = -np.inf
@@ -331,7 +331,7 @@ def test_what_is_not_given_follows_from_the_sizes():
     settings = Settings(loss="softmax")
     assert settings.model == "complex" and settings.learning_rate is None
     small, large = settings.resolved(135, 46, 5216), settings.resolved(40943, 11, 86835)
-    assert small.softmax_candidates == 0 and large.softmax_candidates == 2558 and large.exact_epochs == 0
+    assert small.softmax_candidates == 0 and large.softmax_candidates == 2558
     assert (small.epochs, large.epochs) == (60, 30) and settings.resolved(10_000, 9, 10**6).softmax_candidates == 2048
     assert small.n3 == pytest.approx(5e-4 * 135**0.5, rel=0.02) and large.n3 == pytest.approx(0.1)
     assert None not in (small.dim, small.batch_size, small.epochs, small.reciprocal, small.penalty_weight)
@@ -442,6 +442,17 @@ def test_a_run_that_left_out_small_probabilities_is_read_but_not_resumed(tmp_pat
         (run / "config.json").write_text(json.dumps(config))
         command("evaluate", run)
         command("train", "--resume", "--out", run)  # has nothing left to do
-        (run / "config.json").write_text(json.dumps(config))
         result = CliRunner().invoke(cli.main, ["train", "--resume", "--epochs", "2", "--out", str(run)])
         assert result.exit_code == refused and ("an option that is gone" in result.output) == refused, result.output
+
+
+def test_a_search_does_not_take_a_run_that_left_out_small_probabilities_for_its_own(tmp_path):
+    search = ["tune", "--data", write_graph(tmp_path / "graph"), "--loss", "softmax", "--dim", 4, "--epochs", 1]
+    search += ["--grid", "n3=0,0.1", "--out", tmp_path / "runs"]
+    command(*search)
+    for config in (tmp_path / "runs").glob("*/config.json"):
+        found = json.loads(config.read_text())
+        found["settings"]["softmax-cut"] = 1e-4
+        config.write_text(json.dumps(found))
+    result = CliRunner().invoke(cli.main, [str(word) for word in search])
+    assert result.exit_code == 1 and "trained with --softmax-cut 0.0001, an option that is gone" in result.output

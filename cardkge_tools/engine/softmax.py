@@ -17,7 +17,7 @@ from cardkge_tools.engine.tables import kind_of
 from cardkge_tools.engine.trainer import Batches, NonFinite, Trainer
 
 BLOCK = 64  # rows of one matrix product: fixed, so that its bits do not depend on the threads
-TILE = 2**24  # scores that are in memory at once (at least 16 rows of them)
+TILE = 2**24  # scores that are in memory at once (at least one row)
 COLUMNS = 1024  # columns of one product of the backward pass
 
 
@@ -97,11 +97,12 @@ class Tile:
 
     def __init__(self, trainer, queries, columns, rows, block, bounded):
         limits, n = queries.limits, rows.stop - rows.start
-        self.settings, self.limits_of, self.block = trainer.settings, trainer.row_limits, block
-        self.scores, self.parts = trainer.buffer("scores", n, len(columns.ids)), columns.parts
+        self.settings, self.block, self.parts = trainer.settings, block, columns.parts
+        self.scores = trainer.buffer("scores", n, len(columns.ids))
         self.limits = limits[rows.start : rows.stop + 1] - limits[rows.start]
         self.answers, self.masked = columns.answers[limits[rows.start] : limits[rows.stop]], columns.masked[rows]
         self.losses, self.penalties, self.slopes = np.zeros(n), np.zeros(n), np.zeros(n, np.int8)
+        self.limits_of = trainer.row_limits
         self.bounded = None if bounded is None else bounded[rows]
         self.extra = trainer.buffer("extra", *((0, 0) if bounded is None else self.scores.shape))
 
@@ -113,15 +114,15 @@ class Tile:
                 (self.penalties, self.extra, self.slopes),
             )  # fmt: skip
         kernels.softmax_rows(
-            first, last, self.scores, self.masked, self.parts, self.limits, self.answers, self.losses, self.extra,
-            self.slopes,
+            first, last, self.scores, self.masked, self.parts, self.limits, self.answers,
+            (self.losses, self.extra, self.slopes),
         )  # fmt: skip
 
 
 class SoftmaxTrainer(Trainer):
     """One training step at a time, as `softmax_objective` and the optimisers define it.
 
-    A step of DistMult or ComplEx: by blocks of rows, while they are in the cache, the scores of all candidates (a
+    A step of DistMult or ComplEx: by blocks of rows the scores of all candidates (a
     matrix product), the coefficients d objective / d score in their place, and the gradient of the queries (a product);
     then by blocks of columns the gradient of the candidates (a product), and the update of these, all of them. ER-MLP
     is scored on hidden rows by `kernels.hidden_scores`.
