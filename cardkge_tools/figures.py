@@ -203,7 +203,6 @@ def plot_times(pyplot, runs, path):
             axes[0].plot(seconds, [100 * x for x in mrr], label=shortened(name, 80), **style)
         axes[0].set(xlabel="seconds of training", ylabel="MRR on valid, filtered [%]")
         axes[0].set_xlim(0)
-        axes[0].set_ylim(0)
         figure.legend(loc="outside lower center")
 
 
