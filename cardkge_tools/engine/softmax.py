@@ -122,10 +122,10 @@ class Tile:
 class SoftmaxTrainer(Trainer):
     """One training step at a time, as `softmax_objective` and the optimisers define it.
 
-    A step of DistMult or ComplEx: by blocks of rows the scores of all candidates (a
-    matrix product), the coefficients d objective / d score in their place, and the gradient of the queries (a product);
-    then by blocks of columns the gradient of the candidates (a product), and the update of these, all of them. ER-MLP
-    is scored on hidden rows by `kernels.hidden_scores`.
+    A step of DistMult or ComplEx: by blocks of rows the scores of all candidates (a matrix product), the coefficients
+    d objective / d score in their place, and the gradient of the queries (a product); then by blocks of columns the
+    gradient of the candidates (a product), and the update of these, all of them. ER-MLP is scored on hidden rows by
+    `kernels.hidden_scores`.
     """
 
     def __init__(self, model, accumulators, settings, bounds, triples, threads):
@@ -229,7 +229,6 @@ class SoftmaxTrainer(Trainer):
         names = "vectors", "d_vectors", "d_given", "d_relations"
         vectors, d_vectors, d_given, d_relations = (self.buffer(name, n, width) for name in names)
         d_entity, d_relation = self.buffer("d_entity", m, width), np.zeros_like(params["relation"])
-        d_entity[:] = 0
         block = max(1, min(BLOCK, TILE // m))
         self.losses, self.penalties = [], []
         for tile, rows in self.tiles(queries, columns, block, 0, n):
@@ -241,7 +240,8 @@ class SoftmaxTrainer(Trainer):
 
     def products(self, tile, rows, of, table, vectors, d_vectors, d_entity):
         """Forward and backward pass of a tile. In its rows, a slice of the step's, the vectors of the queries and their
-        gradients (n, w) are written; those of the candidates' rows, `table` (m, w), are added to d_entity (m, w)."""
+        gradients (n, w) are written; those of the candidates' rows, `table` (m, w), are added to d_entity (m, w), which
+        the first tile of a step begins."""
         of_tile, d_of_tile, start = vectors[rows], d_vectors[rows], rows.start
 
         def by_rows(i, j):
@@ -251,7 +251,10 @@ class SoftmaxTrainer(Trainer):
             np.matmul(tile.scores[i:j], table, out=d_of_tile[i:j])
 
         def by_columns(i, j):
-            d_entity[i:j] += tile.scores[:, i:j].T @ of_tile
+            if start == 0:
+                np.matmul(tile.scores[:, i:j].T, of_tile, out=d_entity[i:j])
+            else:
+                d_entity[i:j] += tile.scores[:, i:j].T @ of_tile
 
         self.threads.run(by_rows, len(of_tile), size=tile.block)
         self.threads.run(by_columns, len(table), size=COLUMNS)
