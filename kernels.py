@@ -635,34 +635,39 @@ def take_rows(table, ids, out):
 
 
 @compiled
-def bounded_sums(scores, weights, count, lower, upper, scale, sums):
-    """Eqs. 4 and 5 for one relation: sums[i] = X_i = sum_t weights[t] sigma(scores[t, i]) for the first `count` of n
-    subjects; returns the sum of their G_i = max(0, lower[i] - X_i) + max(0, X_i - upper[i]).
+def bounded_sums(scores, weights, counts, limits, scale, sums, penalties):
+    """Eqs. 4 and 5 for relations side by side: sums[b, i] = X_i = sum_t weights[b, t] sigma(scores[b, t, i]);
+    penalties[b] = the sum of G_i = max(0, lower - X_i) + max(0, X_i - upper) over the first counts[b] of n subjects,
+    where limits[b, i] = lower, upper.
 
-    Replaces scores (m, n) by scale times the gradient of that sum. Column i of it is 0 where lower <= X_i <= upper (at
-    a bound itself G has a kink, and 0 is taken), and where i >= count: these subjects only fill the array up."""
-    n = scores.shape[1]
-    slopes = np.zeros(n, scores.dtype)
-    sums[:] = 0
-    for t in range(scores.shape[0]):
-        w = weights[t]
-        for i in range(n):
-            p = sigma(scores[t, i])
-            scores[t, i] = p
-            sums[i] += w * p
-    penalty = 0.0
-    for i in range(count):
-        x = sums[i]
-        penalty += max(0.0, lower[i] - x) + max(0.0, x - upper[i]) + 0.0 * x  # NaN stays NaN
-        if not lower[i] <= x <= upper[i]:
-            slopes[i] = scale if x > upper[i] else -scale
+    Replaces scores (B, m, n) by scale times the gradients of these. Column i of them is 0 where lower <= X_i <= upper
+    (at a bound itself G has a kink, and 0 is taken), and where i >= counts[b]: these subjects only fill the array
+    up."""
+    m, n = scores.shape[1:]
+    slopes = np.empty(n, scores.dtype)
     one = scores.dtype.type(1)
-    for t in range(scores.shape[0]):
-        w = scores.dtype.type(weights[t])
-        for i in range(n):
-            p = scores[t, i]
-            scores[t, i] = slopes[i] * w * p * (one - p)
-    return penalty
+    for b in range(scores.shape[0]):
+        of_b, sums_of_b = scores[b], sums[b]
+        sums_of_b[:] = 0
+        slopes[:] = 0
+        for t in range(m):
+            w = weights[b, t]
+            for i in range(n):
+                p = sigma(of_b[t, i])
+                of_b[t, i] = p
+                sums_of_b[i] += w * p
+        penalty = 0.0
+        for i in range(counts[b]):
+            x, lower, upper = sums_of_b[i], limits[b, i, 0], limits[b, i, 1]
+            penalty += max(0.0, lower - x) + max(0.0, x - upper) + 0.0 * x  # NaN stays NaN
+            if not lower <= x <= upper:
+                slopes[i] = scale if x > upper else -scale
+        penalties[b] = penalty
+        for t in range(m):
+            w = scores.dtype.type(weights[b, t])
+            for i in range(n):
+                p = of_b[t, i]
+                of_b[t, i] = slopes[i] * w * p * (one - p)
 
 
 @compiled

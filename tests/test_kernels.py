@@ -68,13 +68,17 @@ def test_tanh(dtype, error):
     assert (one_tanh(np.inf, dtype), one_tanh(-np.inf, dtype)) == pytest.approx((1, -1), rel=error)
 
 
+def bounded_sums(scores, weights, counts, limits, scale):
+    """sums and penalties of `kernels.bounded_sums`, which replaces the scores."""
+    sums, penalties = np.full((len(scores), scores.shape[2]), 9.0), np.full(len(scores), 9.0)
+    limits = np.asarray(limits, np.float64)
+    kernels.bounded_sums(scores, weights, np.asarray(counts), limits, scores.dtype.type(scale), sums, penalties)
+    return sums, penalties
+
+
 def one_sigma(x, dtype):
     """sigma as the kernels use it, through a sum over one object of weight 1."""
-    sums = np.zeros(1)
-    kernels.bounded_sums(
-        np.array([[x]], dtype=dtype), np.ones(1), 1, np.zeros(1), np.full(1, np.inf), np.dtype(dtype).type(1), sums
-    )
-    return sums[0]
+    return bounded_sums(np.array([[[x]]], dtype), np.ones((1, 1)), [1], [[[0, np.inf]]], 1)[0][0, 0]
 
 
 @pytest.mark.parametrize("dtype, error, least", [("float32", 4e-7, -87), ("float64", 5e-16, -700)])
@@ -336,31 +340,35 @@ def test_take_rows(dtype):
 @pytest.mark.parametrize("dtype, rtol", [("float32", 1e-6), ("float64", 1e-13)])
 def test_bounded_sums(dtype, rtol):
     """Subject 0 is exactly at the lower bound, 1 below, 2 between, 3 above the upper one; 4 and 5, one of them below
-    and one above, do not count. Each has bounds of its own."""
+    and one above, do not count. Each has bounds of its own. A second relation has other weights, and one subject."""
     scores = np.array([[0, 0, 0], [-5, -1, 0], [1, 1, 0], [3, 2, 2], [-5, -5, -5], [5, 5, 5]]).astype(dtype)
-    weights = np.array([1.0, 1.0, 2.0])
-    start, sums = scores.astype(float), np.full(6, 9.0)
-    found = np.ascontiguousarray(scores.T)
-    lower, upper = np.array([2, 2, 1.5, 0, 2, 2.0]), np.array([9, 3, 3, 3, 3, 3.0])
-    total = kernels.bounded_sums(found, weights, 4, lower, upper, np.dtype(dtype).type(0.5), sums)
+    weights = np.array([[1.0, 1.0, 2.0], [3.0, 0.5, 0.0]])
+    start, found = scores.astype(float), np.stack((scores.T, scores.T))
+    limits = np.array([[2, 9], [2, 3], [1.5, 3], [0, 3], [2, 3], [2, 3.0]])
+    sums, penalties = bounded_sums(found, weights, [4, 1], [limits, limits + 1], 0.5)
     p = np.array([[reference.sigma(s) for s in row] for row in start])
-    np.testing.assert_allclose(sums, p @ weights, rtol=rtol)
-    assert sums[0] == 2.0
-    assert total == pytest.approx(sum(reference.penalty(*each) for each in zip(sums[:4], lower, upper)), rel=1e-13)
-    slopes = np.array([[0], [-1], [0], [1], [0], [0]]) * weights * p * (1 - p)
-    np.testing.assert_allclose(found.T, 0.5 * slopes, rtol=10 * rtol, atol=0)
+    np.testing.assert_allclose(sums, (p @ weights.T).T, rtol=rtol)
+    assert sums[0, 0] == 2.0 and sums[1, 0] == 1.75
+    assert penalties[0] == pytest.approx(
+        sum(reference.penalty(*each) for each in zip(sums[0, :4], *limits.T)), rel=1e-13
+    )
+    assert penalties[1] == 3 - 1.75
+    slopes = np.array([[[0], [-1], [0], [1], [0], [0]], [[-1], [0], [0], [0], [0], [0]]])
+    exact = 0.5 * slopes * weights[:, None] * p * (1 - p)
+    np.testing.assert_allclose(np.swapaxes(found, 1, 2), exact, rtol=10 * rtol, atol=0)
 
 
 def test_bounded_sums_at_both_bounds():
     """X is exactly 2 = lower = upper: no penalty, and no slope."""
-    scores, sums = np.zeros((3, 1)), np.zeros(1)
-    assert kernels.bounded_sums(scores, np.array([1.0, 1.0, 2.0]), 1, np.array([2.0]), np.array([2.0]), 1.0, sums) == 0
-    assert sums[0] == 2 and not np.any(scores)
+    scores = np.zeros((1, 3, 1))
+    sums, penalties = bounded_sums(scores, np.array([[1.0, 1.0, 2.0]]), [1], [[[2, 2]]], 1)
+    assert penalties[0] == 0 and sums[0, 0] == 2 and not np.any(scores)
 
 
 def test_bounded_sums_of_nan_are_not_hidden():
-    scores, sums = np.array([[0.0], [np.nan]]), np.zeros(1)
-    assert math.isnan(kernels.bounded_sums(scores, np.ones(2), 1, np.zeros(1), np.ones(1), 1.0, sums))
+    scores = np.array([[[0.0], [np.nan]], [[0.0], [0.0]]])
+    _, penalties = bounded_sums(scores, np.ones((2, 2)), [1, 1], [[[0, 1]]] * 2, 1)
+    assert math.isnan(penalties[0]) and penalties[1] == 0
 
 
 def test_last_at_most():

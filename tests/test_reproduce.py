@@ -249,9 +249,12 @@ def test_poe(out):
     head, relation = FACTS["people"]["families"]
     assert rows[0][:4] == ["families", "ComplEx", "plain", f"{head}, {relation}, ?"]
     starts = [i for i, row in enumerate(rows) if row[0]] + [len(rows)]
-    assert [rows[i][2] for i in starts[:-1]] == ["plain", "bounded"]
-    for runs, begin, stop in zip(pair(out), starts[:-1], starts[1:], strict=True):
-        predicted = ok("predict", runs[0], "--head", head, "--relation", relation, "--top", 5000).stdout.splitlines()
+    assert [rows[i][2] for i in starts[:-1]] == ["plain", "bounded", "[0, 0]"]
+    useless = {"bounds": str(out / "bounds" / "families-0-0.tsv")}
+    variants = [{"bounds": "none"}, regulariser(), regulariser() | useless]
+    for variant, begin, stop in zip(variants, starts[:-1], starts[1:], strict=True):
+        (folder, *_) = runs_of(out, **variant)
+        predicted = ok("predict", folder, "--head", head, "--relation", relation, "--top", 5000).stdout.splitlines()
         table = [line.split() for line in predicted[2:-1]]
         likely = sum(float(line[3]) > 0.8 for line in table)
         shown = rows[begin : stop - 1]
@@ -346,7 +349,7 @@ def test_what_makes_no_difference_is_said(ring, tmp_path):
     assert result.stderr.splitlines() == lines
     options = ("--out", tmp_path / "out", "--quick", "--threads", 1, "--models", "distmult", "--seeds", 2)
     assert "warning: --seeds makes no difference to the table poe" in ok("reproduce", "poe", *options).stderr
-    assert len(list((tmp_path / "out").iterdir())) == 2
+    assert len(list((tmp_path / "out").glob("*/metrics.json"))) == 3
 
 
 def test_a_data_set_without_a_recipe_is_said(ring, monkeypatch):

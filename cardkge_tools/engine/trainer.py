@@ -345,14 +345,16 @@ class Trainer:
                 kernels.hidden_scores(h[i] + r[i], np.ascontiguousarray(t[i].T), output, scores[i].T)
         else:
             scores = model.match(t, model.query_tails(h, r))
-        sums, scale = np.empty(h.shape[1]), model.dtype.type(self.settings.penalty_weight)
-        for i, (x, w, n, relation) in enumerate(zip(scores, weights[:, :m], counts, relations.tolist())):
-            if self.settings.extra_negatives:
-                penalty.of_relations[part.start + i] = negative_losses(x, w, n, scale)
-                continue
-            lower, upper = np.ascontiguousarray(self.bounds.of(relation, subjects[i], inverse).T)
-            penalty.of_relations[part.start + i] = kernels.bounded_sums(x, w, n, lower, upper, scale, sums)
-        upstream, violated = np.swapaxes(scores, 1, 2), penalty.of_relations[part].any()
+        weights, scale = np.ascontiguousarray(weights[:, :m]), model.dtype.type(self.settings.penalty_weight)
+        of_relations = penalty.of_relations[part]
+        if self.settings.extra_negatives:
+            for i, (x, w, n) in enumerate(zip(scores, weights, counts)):
+                of_relations[i] = negative_losses(x, w, n, scale)
+        else:
+            each = np.repeat(relations, subjects.shape[1])
+            limits = self.bounds.of(each, subjects.ravel(), inverse).reshape(*subjects.shape, 2)
+            kernels.bounded_sums(scores, weights, counts, limits, scale, np.empty(subjects.shape), of_relations)
+        upstream, violated = np.swapaxes(scores, 1, 2), of_relations.any()
         if mlp or not violated:
             d_h[...] = d_t[...] = 0
         if violated and mlp:
