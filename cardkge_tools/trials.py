@@ -37,7 +37,8 @@ def make_trial(options, where):
     softmax = settings["loss"] == "softmax"
     if settings["dim"] == DIMS[settings["model"]] and not softmax:
         settings["dim"] = None
-    always, usual = ("data", "model", "seed", *["loss"] * softmax), vars(Settings(loss=settings["loss"]))
+    usual = vars(Settings(loss=settings["loss"])) | {"loss": Settings().loss}  # softmax has defaults of its own
+    always = "data", "model", "seed"
     return {name: value for name, value in settings.items() if name in always or value != usual[name]}
 
 

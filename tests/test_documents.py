@@ -6,11 +6,13 @@ import shlex
 
 import click
 import pytest
-from conftest import ROOT
+from conftest import ROOT, ok, write_ring
 
 import cli
+from cardkge_tools.trials import plan_trials, read_grid
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("course/**/*.md")])
+SEARCHES = sorted(ROOT.glob("docs/searches/*.toml"))
 NO_COMMAND = {"COMMAND", "TABLE", "...", ""}  # of text that speaks of commands in general
 
 
@@ -66,6 +68,35 @@ def test_documents_name_commands():
 def test_a_command_that_does_not_parse_is_found(text):
     with pytest.raises(click.ClickException):
         check(shlex.split(text))
+
+
+@pytest.mark.parametrize("path", SEARCHES, ids=lambda path: path.stem)
+def test_searches_are_grids_that_tune_takes(path, capsys):
+    fixed, axes = read_grid(path, [])
+    trials = plan_trials(path, fixed, axes)
+    assert len(trials) > 1 and {trial["data"] for _, trial in trials.values()} == {fixed["data"]}
+    unexpected = [line for line in capsys.readouterr().err.splitlines() if "done once" not in line]  # lambda 0, often
+    assert unexpected == []
+    assert f"searches/{path.name}" in (ROOT / "docs" / "REPRODUCTION.md").read_text(encoding="utf-8")
+
+
+def test_there_are_searches_and_one_runs(tmp_path):
+    assert len(SEARCHES) > 10
+    smaller = (
+        "--data",
+        write_ring(tmp_path / "ring"),
+        "--epochs",
+        1,
+        "--dim",
+        4,
+        "--batches",
+        1,
+        "--validate-every",
+        1,
+    )
+    file = ROOT / "docs" / "searches" / "readings-margin.toml"
+    lines = ok("tune", "--file", file, *smaller, "--threads", 1, "--out", tmp_path / "out").stdout.splitlines()
+    assert lines[0].split()[0] == "margin" and {line.split()[0] for line in lines[2:5]} == {"0.2", "0.5", "1.0"}
 
 
 def anchors(path):

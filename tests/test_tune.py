@@ -19,6 +19,8 @@ import cardkge
 import cardkge_tools.files
 import cardkge_tools.trials
 import cardkge_tools.workers
+import cli
+from cardkge_tools.options import checked_settings, train_context
 
 COMMON = ("--dim", 4, "--batches", 4, "--epochs", 6, "--validate-every", 2)
 AXES = {"model": ["distmult", "complex"], "learning-rate": ["0.1", "0.5"], "filter-negatives": ["true", "false"]}
@@ -680,3 +682,36 @@ def test_a_fault_in_one_trial_stops_the_others_at_once(ring, tmp_path, monkeypat
     result = invoke("tune", "--data", ring, "--grid", "seed=0,1", "--jobs", 2, "--out", tmp_path / "out")
     assert "Resource temporarily unavailable" in one_error(result)
     assert time.monotonic() - began < 30
+
+
+def other_values():
+    """(name of an option, a value that is not its default), of all options of `train` that are settings."""
+    ready = {"data": "wn18rr", "bounds": "mined", "model": "complex"}
+    for option in cli.main.commands["train"].params:
+        name = option.opts[0].removeprefix("--")
+        if name in ready:
+            yield name, ready[name]
+        elif option.name in vars(cardkge.Settings()) and name != "final":
+            values = getattr(option.type, "choices", None) or [True if option.is_flag else 3]
+            yield from ((name, value) for value in values if value != option.default)
+
+
+def option_name(name):
+    """The name of the field of Settings."""
+    return "penalty_weight" if name == "lambda" else name.replace("-", "_")
+
+
+@pytest.mark.parametrize("loss", ["logistic", "softmax"])
+@pytest.mark.parametrize("name, value", list(other_values()), ids=str)
+def test_each_option_reaches_the_run(loss, name, value):
+    """The command line of a trial sets what its options say."""
+    of_softmax = ("n3", "reciprocal", "softmax-candidates", "exact-epochs", "no-loops")
+    if loss == ("logistic" if name in of_softmax else "softmax" if name == "extra-negatives" else None):
+        pytest.skip("train does not take them together")
+    needs = {"patience": {"validate-every": 1}, "decay": {"optimizer": "sgd"}}
+    options = {"loss": loss, name: value} | needs.get(name, {})
+    command = cardkge_tools.trials.trial_task(cardkge_tools.trials.make_trial(options, ""), "out")["train"]
+    context = cli.main.commands["train"].make_context("train", command[1:])
+    given = vars(checked_settings(train_context(options)))
+    assert given[option_name(name)] == value
+    assert vars(checked_settings(context)) == given
