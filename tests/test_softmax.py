@@ -333,7 +333,8 @@ def test_what_is_not_given_follows_from_the_sizes():
     small, large = settings.resolved(135, 46, 5216), settings.resolved(40943, 11, 86835)
     assert small.softmax_candidates == 0 and large.softmax_candidates == 2558
     assert (small.epochs, large.epochs) == (60, 30) and settings.resolved(10_000, 9, 10**6).softmax_candidates == 2048
-    assert small.n3 == pytest.approx(5e-4 * 135**0.5, rel=0.02) and large.n3 == pytest.approx(0.1)
+    assert (small.n3, large.n3) == (0.01, 0.1)
+    assert settings.resolved(2500, 9, 5216).n3 == 0.025
     assert None not in (small.dim, small.batch_size, small.epochs, small.reciprocal, small.penalty_weight)
     given = Settings(loss="softmax", n3=0.0, softmax_candidates=0, reciprocal=False, epochs=3, batches=10)
     found = given.resolved(40943, 11, 86835)
