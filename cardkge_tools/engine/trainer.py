@@ -316,9 +316,8 @@ class Trainer:
         values = self.buffer("values", rows.subjects.size + rows.objects.size, rows.tables[0].shape[1])
         cut = self.forward(sample)
         penalty = Penalty(values, rows, cut, self.model.dtype)
-        some = max(
-            1, 2**14 // max(1, subjects.shape[1] * weights.shape[1])
-        )  # of small blocks several relations at once
+        # of small blocks several relations at once
+        some = max(1, 2**14 // max(1, subjects.shape[1] * weights.shape[1]))
         limits = (0, cut), (cut, len(relations))
         parts = [slice(i, min(i + some, end)) for start, end in limits for i in range(start, end, some)]
         return penalty, [functools.partial(self.penalty_of_relations, part, sample, rows, penalty) for part in parts]
