@@ -1199,12 +1199,13 @@ def softmax_loop(model, triples, settings, bounds=None):
 
 def softmax_defaults(settings, n_entities, n_triples):
     """What follows from the sizes of a graph for a run under softmax, name -> value (docs/SOFTMAX.md has what was
-    measured): N3 that grows with the square root of N, from 0.01 to 0.1; about 2,500 steps over all entities, or, above
-    8,192 entities, 5,000 over a sixteenth of them (2,048 to 16,384); 10 to 60 epochs."""
+    measured): N3 from 0.01 to 0.1, more in a large graph and where an entity has few triples; about 2,500 steps over
+    all entities, or, above 8,192 entities, 5,000 over a sixteenth of them (2,048 to 16,384); 10 to 60 epochs."""
     queries, mlp, sampled = 2 * max(n_triples, 1), settings.model == "ermlp", n_entities > 8192
     batch_size = int(np.clip(round(2.5 * math.sqrt(queries)), 64, 4096))
     if settings.batch_size or settings.batches:
         batch_size = settings.batch_size or -(-queries // settings.batches)
+    n3 = max(5e-4 * math.sqrt(n_entities), 0.2 * n_entities / max(n_triples, 1))
     epochs = settings.epochs
     if epochs is None:
         epochs = int(np.clip(round((5000 if sampled else 2500) / math.ceil(queries / batch_size)), 10, 60))
@@ -1216,7 +1217,7 @@ def softmax_defaults(settings, n_entities, n_triples):
         "schedule": "late",
         "accumulator": 0.0,
         "project": "none",
-        "n3": 0.0 if mlp else float(f"{np.clip(5e-4 * math.sqrt(n_entities), 0.01, 0.1):.2g}"),
+        "n3": 0.0 if mlp else float(f"{np.clip(n3, 0.01, 0.1):.2g}"),
         "reciprocal": settings.model in DIMS,  # a class of one's own need not know of it
         "softmax_candidates": int(np.clip(n_entities // 16, 2**11, 2**14)) if sampled else 0,
         "penalty_weight": 0.0,

@@ -334,7 +334,7 @@ def test_what_is_not_given_follows_from_the_sizes():
     assert small.softmax_candidates == 0 and large.softmax_candidates == 2558
     assert (small.epochs, large.epochs) == (60, 30) and settings.resolved(10_000, 9, 10**6).softmax_candidates == 2048
     assert (small.n3, large.n3) == (0.01, 0.1)
-    assert settings.resolved(2500, 9, 5216).n3 == 0.025
+    assert [settings.resolved(2500, 9, n).n3 for n in (50_000, 10_000, 2500)] == [0.025, 0.05, 0.1]
     assert None not in (small.dim, small.batch_size, small.epochs, small.reciprocal, small.penalty_weight)
     given = Settings(loss="softmax", n3=0.0, softmax_candidates=0, reciprocal=False, epochs=3, batches=10)
     found = given.resolved(40943, 11, 86835)
