@@ -245,11 +245,14 @@ def train(ctx, out, resume, force, no_calibrate, threads, final, **options):
 
     given = {name for name in ctx.params if was_given(ctx, name)}
     if final is not None:
-        if resume or not given <= {"final", "out", "force", "threads", "data"}:
+        if resume or not given <= {"final", "out", "force", "threads", "data", "model"}:
             raise click.UsageError(
-                "--final takes the settings of its RUN; beside it --out, --data, --force, --threads."
+                "--final takes the settings of its RUN; beside it --out, --data, --force, --threads, and --model for a "
+                "class of your own."
             )
-        train_final(final, out, force, threads, options["data"] if "data" in given else None)
+        train_final(
+            final, out, force, threads, *(options[name] if name in given else None for name in ("data", "model"))
+        )
         return
     if resume and (force or out is None):
         raise click.UsageError("--resume needs --out RUN, and excludes --force.")

@@ -73,9 +73,14 @@ def whole(dataset):
     return replace(dataset, train=np.delete(dataset.known, later_occurrences(keys), axis=0))
 
 
-def train_final(source, out, force, threads, data):
-    """`train --final`: the settings of a run up to its best epoch, on all the facts that its data has."""
+def train_final(source, out, force, threads, data, model):
+    """`train --final`: the settings of a run up to its best epoch, on all the facts that its data has; data and model
+    None where they are the run's. A model can only be that: to name it loads a class of one's own."""
     run, dataset = open_run(source, data)
+    if model not in (None, run.settings.model):
+        raise click.UsageError(
+            f"--model cannot change in a final run: {source} has {run.settings.model}, given {model}."
+        )
     if run.settings.final:
         raise CardkgeError(f"{source} is a final run already; give the run that it was made of")
     epochs = run.best["epoch"] if run.best else run.epoch
@@ -101,6 +106,12 @@ def update_settings(run, given):
             option = "--" + option_name(name)
             hint = "may only be raised" if name == "epochs" else "cannot change"
             raise click.UsageError(f"{option} {hint} when a run is resumed: saved {saved}, given {value}.")
+        if name == "epochs" and value > saved and (run.settings.schedule == "late" or run.settings.exact_epochs):
+            warn(f"the steps depend on the number of epochs: this is no longer what --epochs {value} trains at once")
+    try:
+        run.settings.check()
+    except CardkgeError as error:
+        raise click.UsageError(f"{error}.") from None
 
 
 def show_rule(settings, given):
@@ -177,7 +188,7 @@ def fit(run, dataset, folder, threads, calibrated=True):
         say(f"saved in {folder}; trained on every fact, so there is none left to evaluate it on")
         return
     take_metrics(run, dataset, folder, threads, again)
-    if calibrated:
+    if calibrated and run.calibration is None:  # else it had finished, and may have been calibrated in another way
         calibrate_or_say(run, dataset, folder, threads)
     say(f"saved in {folder}")
 

@@ -221,6 +221,6 @@ class Reproduction:
                 row = [run.entities[e], known.get(e, "-"), f"{p:.3f}"]
                 rows.append([*start, *row, paper[rank] if rank < len(paper) else ""])
                 start = ["", "", "", ""]
-            count = f"{theirs[likely_key]} with p > 0.8" if (likely_key := f"{variant}_likely") in theirs else ""
+            count = f"{theirs[f'{variant}_likely']} with p > 0.8" if f"{variant}_likely" in theirs else ""
             rows.append([*start, f"{likely} with p > 0.8; X = {short(total)}", "", "", count])
         return ["data", "model", "", "query", "tail", "known", "p", "paper"], rows

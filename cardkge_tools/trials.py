@@ -221,8 +221,12 @@ def validated_trial(options, where):
     """`make_trial`, with a validation after the last epoch where none is asked for; a usage error if there is none."""
     trial = make_trial(options, where)
     epochs = Settings(**trial).epochs
-    if trial.get("loss") == "softmax" and (epochs is None or trial.get("validate_every") is None):
+    if trial.get("loss") == "softmax" and trial.get("validate_every") is None:
         return trial  # the sizes of the graph decide, and there is a validation
+    if epochs is None:  # they decide how many epochs there are
+        if trial["validate_every"] == 0:
+            raise click.UsageError(f"{where}: --validate-every 0 leaves nothing to choose by.")
+        return trial
     if not trial.get("validate_every"):
         trial = make_trial(options | {"validate-every": epochs}, where)
     every = trial.get("validate_every", 0)
@@ -251,6 +255,9 @@ def search(grid, grid_file, given, out, jobs, threads, cluster, json_file=None):
     trials = plan_trials(grid_file, fixed, axes)
     outcomes, failed = run_trials([trial for _, trial in trials.values()], out, jobs, threads, cluster)
     outcomes = dict(zip(trials, outcomes, strict=True))
+    for name, outcome in outcomes.items():
+        if outcome and outcome["valid"] is None:
+            failed[name], outcomes[name] = "no validation in all of its epochs; lower --validate-every", None
 
     def valid(name):  # nothing else decides, and of equals the first in the grid leads
         return (outcomes[name]["valid"]["hits@10"], outcomes[name]["valid"]["mrr"]) if outcomes[name] else (-1, -1)

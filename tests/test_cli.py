@@ -276,6 +276,35 @@ def test_resume_refuses_another_setting(run_copy, option, saved, given):
     assert snapshot(run_copy).keys() == before.keys()
 
 
+def test_resume_refuses_patience_without_validations_and_leaves_the_run_alone(run_copy):
+    before = {path: path.read_bytes() for path in run_copy.iterdir()}
+    message = usage_error(invoke("train", "--resume", "--out", run_copy, "--epochs", 5, "--patience", 1))
+    assert "patience counts validations" in message
+    assert {path: path.read_bytes() for path in run_copy.iterdir()} == before
+
+
+def test_more_epochs_where_the_steps_depend_on_their_number_are_said(graph, tmp_path):
+    options = ("--data", graph, "--loss", "softmax", "--dim", 2, "--out", tmp_path / "run")
+    ok("train", *options, "--epochs", 2)
+    resume = ("train", "--resume", "--out", tmp_path / "run", "--epochs")
+    assert "depend on the number" not in ok(*resume, 2).stderr
+    assert "no longer what --epochs 3 trains at once" in ok(*resume, 3).stderr
+    ok("train", *options, "--force", "--schedule", "constant", "--epochs", 2)
+    assert "depend on the number" not in ok(*resume, 3).stderr
+
+
+def test_resume_of_a_finished_run_leaves_its_calibration(graph, tmp_path):
+    ok("train", "--data", graph, "--dim", 2, "--epochs", 2, "--out", tmp_path / "run")
+    ok("calibrate", tmp_path / "run", "--share", 0.2)
+    found = cardkge.load_run(tmp_path / "run").calibration
+    assert found.share == 0.2
+    ok("train", "--resume", "--out", tmp_path / "run")
+    again = cardkge.load_run(tmp_path / "run").calibration
+    assert again.share == 0.2 and (again.coefficients == found.coefficients).all()
+    ok("train", "--resume", "--epochs", 3, "--out", tmp_path / "run")
+    assert cardkge.load_run(tmp_path / "run").calibration.share != 0.2  # of another model
+
+
 def test_resume_refuses_data_that_changed(graph, run_copy, tmp_path):
     data = tmp_path / "data"
     shutil.copytree(graph, data)

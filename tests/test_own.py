@@ -422,3 +422,14 @@ def test_a_file_is_no_module(tmp_path):
     own.use_model(f"{tmp_path / 'other' / 'toy.py'}:Toy")
     assert cardkge.MODELS[":Toy"] is not first
     assert not any("toy" in name for name in sys.modules)
+
+
+def test_a_final_run(tmp_path):
+    data, model = write_ring(tmp_path / "ring"), f"{SOLUTIONS / 'transe.py'}:TransE"
+    done = run_cli("train", "--data", data, "--model", model, "--dim", 4, "--epochs", 2, "--out", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    final = ("train", "--final", tmp_path / "run", "--out", tmp_path / "final", "--model")
+    assert "--model cannot change in a final run" in line_of(run_cli(*final, "complex"), code=2)
+    done = run_cli(*final, model)
+    assert done.exit_code == 0 and "trained on every fact" in done.output
+    assert cardkge.load_run(tmp_path / "final").settings.model == cardkge.load_run(tmp_path / "run").settings.model

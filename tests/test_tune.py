@@ -693,7 +693,23 @@ def other_values():
             yield name, ready[name]
         elif option.name in vars(cardkge.Settings()) and name != "final":
             values = getattr(option.type, "choices", None) or [True if option.is_flag else 3]
+            values = [False, True] if name == "reciprocal" else values
             yield from ((name, value) for value in values if value != option.default)
+
+
+@pytest.mark.parametrize("every, expected", [(0, "nothing to choose by"), (500, "no validation in all of its epochs")])
+def test_softmax_without_a_validation_is_one_line(ring, tmp_path, every, expected):
+    """Where the sizes decide how many epochs there are."""
+    options = ("--data", ring, "--loss", "softmax", "--dim", 2, "--validate-every", every, "--out", tmp_path / "out")
+    result = invoke("tune", *options, "--grid", "n3=0.01,0.1", "--threads", 1)
+    assert result.exit_code in (1, 2) and expected in result.stderr.splitlines()[-1], result.output
+
+
+def test_a_run_with_lambda_0_is_done_once(ring, tmp_path):
+    grid = ("--grid", "subjects=5,10", "--grid", "lambda=0,0.1")
+    options = ("--data", ring, *COMMON, "--bounds", "mined", "--threads", 1, "--out", tmp_path / "out")
+    result = ok("tune", *options, *grid)
+    assert "lambda=0: the same run as" in result.stderr and len(read_trials(tmp_path / "out")) == 3
 
 
 def option_name(name):
@@ -701,12 +717,12 @@ def option_name(name):
     return "penalty_weight" if name == "lambda" else name.replace("-", "_")
 
 
-@pytest.mark.parametrize("loss", ["logistic", "softmax"])
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "softmax"])
 @pytest.mark.parametrize("name, value", list(other_values()), ids=str)
 def test_each_option_reaches_the_run(loss, name, value):
     """The command line of a trial sets what its options say."""
     of_softmax = ("n3", "reciprocal", "softmax-candidates", "exact-epochs", "no-loops")
-    if loss == ("logistic" if name in of_softmax else "softmax" if name == "extra-negatives" else None):
+    if (name in of_softmax and loss != "softmax") or (name == "extra-negatives" and loss != "logistic"):
         pytest.skip("train does not take them together")
     needs = {"patience": {"validate-every": 1}, "decay": {"optimizer": "sgd"}}
     options = {"loss": loss, name: value} | needs.get(name, {})
