@@ -1,6 +1,7 @@
 """Every command that a document names is one that the program has, with options that it takes; every link leads
 somewhere."""
 
+import json
 import re
 import shlex
 
@@ -97,6 +98,8 @@ def test_there_are_searches_and_one_runs(tmp_path):
     file = ROOT / "docs" / "searches" / "readings-margin.toml"
     lines = ok("tune", "--file", file, *smaller, "--threads", 1, "--out", tmp_path / "out").stdout.splitlines()
     assert lines[0].split()[0] == "margin" and {line.split()[0] for line in lines[2:5]} == {"0.2", "0.5", "1.0"}
+    found = [json.loads(path.read_text())["settings"] for path in tmp_path.glob("out/*/config.json")]
+    assert {(settings["loss"], settings["margin"]) for settings in found} == {("hinge", x) for x in (0.2, 0.5, 1.0)}
 
 
 def anchors(path):
