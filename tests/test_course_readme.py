@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import cardkge
+
 ROOT = Path(__file__).resolve().parent.parent
 COURSE = ROOT / "course"
 README = (COURSE / "README.md").read_text(encoding="utf-8")
@@ -70,6 +72,9 @@ def test_commands(project, block):
         module = of(NEEDS, command)
         if module and importlib.util.find_spec(module) is None:
             pytest.skip(f"needs {module}")
+        name = re.search(r"--data (\S+)", command)
+        if name and cardkge.locate_dataset(name[1]) is None:
+            pytest.skip(f"{name[1]} is not on this machine")
         found, seconds = run(command, project)
         assert found.returncode == of(EXIT, command, 0), found.stdout + found.stderr
         check = of(CHECKS, command)
