@@ -638,12 +638,12 @@ def take_rows(table, ids, out):
 def bounded_sums(scores, weights, counts, limits, scale, sums, penalties):
     """Eqs. 4 and 5 for relations side by side: sums[b, i] = X_i = sum_t weights[b, t] sigma(scores[b, t, i]);
     penalties[b] = the sum of G_i = max(0, lower - X_i) + max(0, X_i - upper) over the first counts[b] of n subjects,
-    where limits[b, i] = lower, upper.
+    where limits[b, i] = lower, upper. weights (B, m), counts (B,), limits (B, n, 2); sums (B, n), of all n subjects,
+    and penalties (B,) are written.
 
-    Replaces scores (B, m, n) by scale times the gradients of these. weights (B, m), counts (B,), limits (B, n, 2); sums
-    (B, n), of all n subjects, and penalties (B,) are written. Column i of them is 0 where lower <= X_i <= upper
-    (at a bound itself G has a kink, and 0 is taken), and where i >= counts[b]: these subjects only fill the array
-    up."""
+    Replaces scores (B, m, n) by scale times the gradients of the penalties. Column i of scores[b] is 0 where
+    lower <= X_i <= upper (at a bound itself G has a kink, and 0 is taken), and where i >= counts[b]: these subjects
+    only fill the array up."""
     m, n = scores.shape[1:]
     slopes = np.empty(n, scores.dtype)
     one = scores.dtype.type(1)

@@ -196,7 +196,7 @@ def idle_options(settings, given):
         (("sampling", "inclusion", "subjects", "objects", "subject-pool"), "with --loss softmax", not softmax),
         (
             ("validate-every", "patience"),
-            "above --epochs",
+            "where the epochs end before a validation",
             (settings.validate_every or 0) <= (settings.epochs or math.inf),
         ),
         (("hidden",), "without --model ermlp", settings.model == "ermlp"),

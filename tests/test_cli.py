@@ -706,6 +706,9 @@ def test_empty_values_are_wrong_usage(trained, tmp_path, monkeypatch, arguments)
         (("--hidden", 3, "--margin", 0.1, "--optimizer", "sgd", "--accumulator", 1),
          ["hidden", "margin", "accumulator"]),
         (("--hidden", 3, "--model", "ermlp", "--margin", 0.1, "--loss", "hinge", "--accumulator", 1), []),
+        (("--bounds", "mined", "--lambda", 0, "--subjects", 3), ["subjects"]),
+        (("--epochs", 1, "--validate-every", 2, "--patience", 1), ["validate-every", "patience"]),
+        (("--epochs", 1, "--validate-every", 1, "--patience", 1), []),
     ],
 )  # fmt: skip
 def test_options_that_change_nothing_are_said(tmp_path, options, lines):
