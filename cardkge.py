@@ -670,7 +670,6 @@ class Settings:
     project: str | None = None
     reciprocal: bool | None = None
     softmax_candidates: int | None = None
-    exact_epochs: int = 0
     no_loops: bool = False
     bounds: str = "none"  # none, mined, or a file
     penalty_weight: float | None = None  # lambda
@@ -727,8 +726,7 @@ class Settings:
                 raise CardkgeError(f"{name} must be {wanted}, found {getattr(self, name)!r}")
         least = dict.fromkeys(("dim", "hidden", "batches", "batch_size", "negatives", "subjects", "objects"), 1)
         least |= dict.fromkeys(("epochs", "margin", "decay", "accumulator", "l2", "n3", "penalty_weight"), 0)
-        least |= dict.fromkeys(("softmax_candidates", "exact_epochs"), 0)
-        least |= dict.fromkeys(("learning_rate", "seed", "validate_every", "patience"), 0)
+        least |= dict.fromkeys(("softmax_candidates", "learning_rate", "seed", "validate_every", "patience"), 0)
         for name, low in least.items():
             value = getattr(self, name)
             if value is not None and not low <= value < np.inf:
@@ -738,7 +736,7 @@ class Settings:
         if self.decay and self.optimizer != "sgd":
             raise CardkgeError("decay is for sgd: AdaGrad lowers its steps itself; leave one of them out")
         if self.loss != "softmax":
-            for name in ("reciprocal", "n3", "softmax_candidates", "exact_epochs", "no_loops"):
+            for name in ("reciprocal", "n3", "softmax_candidates", "no_loops"):
                 if getattr(self, name):
                     raise CardkgeError(f"{name} is for the softmax loss: leave it out, or give loss softmax")
         elif self.extra_negatives:
@@ -1164,7 +1162,7 @@ def shuffle_queries(settings, epoch, lengths, size):
 
 def step_candidates(settings, epoch, step, n_entities, needed):
     """The candidates of a step (`draw_candidates`), or None for all entities."""
-    if not settings.softmax_candidates or epoch >= settings.epochs - settings.exact_epochs:
+    if not settings.softmax_candidates:
         return None
     rng = np.random.default_rng([settings.seed, 2, epoch, step])
     return draw_candidates(rng, n_entities, needed, settings.softmax_candidates)

@@ -106,7 +106,7 @@ def update_settings(run, given):
             option = "--" + option_name(name)
             hint = "may only be raised" if name == "epochs" else "cannot change"
             raise click.UsageError(f"{option} {hint} when a run is resumed: saved {saved}, given {value}.")
-        if name == "epochs" and value > saved and (run.settings.schedule == "late" or run.settings.exact_epochs):
+        if name == "epochs" and value > saved and run.settings.schedule == "late":
             warn(f"the steps depend on the number of epochs: this is no longer what --epochs {value} trains at once")
     try:
         run.settings.check()

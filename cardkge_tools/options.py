@@ -100,7 +100,6 @@ training_options = options(  # the fields of Settings
         "--reciprocal/--no-reciprocal", default=None, help="Relation rows of their own for (?, r, t) (softmax)."
     ),
     option("--softmax-candidates", AT_LEAST_0, None, "Entities drawn for a batch, beside its own. 0: all (softmax)."),
-    option("--exact-epochs", AT_LEAST_0, 0, "Last epochs over all entities, whatever the candidates (softmax)."),
     option(
         "--no-loops", bool, False, "No (x, r, x) as an answer where train has none: changes the protocol (softmax)."
     ),

@@ -51,18 +51,9 @@ TEXTS = ("bounds.tsv", "types.tsv", "prefixes.tsv")
 RUN_FILES = ("config.json", "history.csv", *TEXTS, "model.npz", "calibration.json", "metrics.json")
 LATER = {  # settings that came later, as they are in a run that has none
     option_name(name): getattr(Settings(), name)
-    for name in [
-        "schedule",
-        "n3",
-        "reciprocal",
-        "softmax_candidates",
-        "exact_epochs",
-        "no_loops",
-        "final",
-        "extra_negatives",
-    ]
+    for name in ["schedule", "n3", "reciprocal", "softmax_candidates", "no_loops", "final", "extra_negatives"]
 }
-GONE = {"softmax-cut"}  # settings of older runs under softmax, which are read without them (`gone_settings`)
+GONE = {"softmax-cut", "exact-epochs"}  # settings of older runs under softmax, which are read without them
 STAGE = ".saving"  # begins the name of a folder inside the run that holds the new files until all are complete
 
 
@@ -87,7 +78,7 @@ class Run:
     constraints: Constraints | None = None  # all bounds, where there are some of classes or inverses too
     types: Types = field(default_factory=Types)  # classes of the entities
     prefixes: Prefixes = field(default_factory=Prefixes)  # of the IRIs that the names stand for
-    gone: dict = field(default_factory=dict)  # what `gone_settings` has found
+    gone: dict = field(default_factory=dict)  # settings that are none now, of an older run (`read_config`)
     notes: tuple = ()  # of a new run: what is to be said of its bounds
 
     @property
@@ -337,7 +328,7 @@ def load_run(folder):
     if not os.path.exists(folder / "config.json"):
         raise CardkgeError(f"{folder}: not a run, for it has no config.json; give a folder that train has written")
     remove_stages(folder)
-    settings, data = _parse_config(folder / "config.json")
+    settings, data, gone = read_config(folder)
     path = folder / "model.npz"
     arrays = _read_arrays(path)
     state = _parse_state(path, arrays, settings)
@@ -379,22 +370,17 @@ def load_run(folder):
         best=best,
         metrics=read_json(metrics_path) if metrics_path.exists() else None,
         data=data,
-        gone=gone_settings(folder),
+        gone=gone,
     )
     run.calibration = _read_calibration(folder / "calibration.json", run)
     return run
 
 
 def read_config(folder):
-    """The Settings of a saved run and the `describe_data` of its data; CardkgeError as `load_run`."""
+    """Of a saved run: its Settings; the `describe_data` of its data; and of a run under softmax what it was trained
+    with and is no setting now, option name -> value, where not 0: its steps cannot be repeated. CardkgeError as
+    `load_run`."""
     return _parse_config(Path(folder) / "config.json")
-
-
-def gone_settings(folder):
-    """Of a run under softmax: option name -> value of what it was trained with and is no setting now, where not 0. Its
-    steps cannot be repeated."""
-    settings = read_json(Path(folder) / "config.json")["settings"]
-    return {name: settings[name] for name in GONE if settings.get("loss") == "softmax" and settings.get(name)}
 
 
 def read_outcome(folder):
@@ -558,14 +544,17 @@ def _check_version(path, version):
 
 
 def _parse_config(path):
-    """Settings and the description of the data in config.json."""
+    """What `read_config` finds in config.json."""
     config = read_json(path)
     _check_version(path, config.get("format_version"))
     parts = [config.get("settings"), config.get("data")]
     kinds = typing.get_type_hints(Settings)
     sizes = dict.fromkeys(("entities", "relations", *SPLITS), int)
     wanted = [{option_name(name): kinds[name] for name in kinds}, {"sha256": str, **sizes}]
+    gone = {}
     if isinstance(parts[0], dict):  # a run from before a setting was there has what it is with the paper's losses
+        if parts[0].get("loss") == "softmax":
+            gone = {name: parts[0][name] for name in sorted(GONE) if parts[0].get(name)}
         parts[0] = LATER | {name: value for name, value in parts[0].items() if name not in GONE}
     for part, found, expected in zip(("settings", "data"), parts, wanted, strict=True):
         if not isinstance(found, dict):
@@ -583,7 +572,7 @@ def _parse_config(path):
         settings.check()
     except CardkgeError as error:
         raise CardkgeError(f"{path}: {error}") from error
-    return settings, parts[1]
+    return settings, parts[1], gone
 
 
 def _read_arrays(path):

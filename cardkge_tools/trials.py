@@ -19,7 +19,7 @@ from cardkge_tools.graphs import describe_data, facts_digest, load_dataset, same
 from cardkge_tools.opening import open_data
 from cardkge_tools.options import checked_settings, idle_options, train_context
 from cardkge_tools.reports import show_metrics
-from cardkge_tools.runs import gone_settings, read_config, read_outcome, read_violations
+from cardkge_tools.runs import read_config, read_outcome, read_violations
 from cardkge_tools.terminal import say, table, warn
 from cardkge_tools.workers import VIOLATIONS, carry_out, commands_of, this_program
 
@@ -167,7 +167,7 @@ def reported_bounds(name, dataset):
 def check_trial(folder, trial, relations, data, bounds, reported):
     """An error if the run in the folder, begun or finished, is of other settings, data or bounds than the trial would
     be now. Violations of other bounds than those to be `reported`, if any are, are removed, to be taken anew."""
-    settings, its_data = read_config(folder)
+    settings, its_data, gone = read_config(folder)
     if not same_facts(its_data, data):
         raise CardkgeError(f"{folder}: trained on other data than {trial['data']} is now; remove this folder")
     wanted = Settings(**trial).resolved(its_data["entities"], its_data["relations"], its_data["train"])
@@ -177,7 +177,7 @@ def check_trial(folder, trial, relations, data, bounds, reported):
         if name not in ("data", "bounds") and found != value:
             option = "--" + option_name(name)
             raise CardkgeError(f"{folder}: trained with {option} {found}, not {value}; remove this folder")
-    for name, value in gone_settings(folder).items():
+    for name, value in gone.items():
         raise CardkgeError(f"{folder}: trained with --{name} {value}, an option that is gone; remove this folder")
     file = folder / "bounds.tsv"
     if file.exists() and said(read_tsv(file, Vocabulary([], relations, None))) != said(bounds.bounds):

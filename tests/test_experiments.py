@@ -118,7 +118,7 @@ def test_an_outcome_is_that_of_the_run(finished, settings):
     folder = finished(**settings)
     run, found = cardkge.load_run(folder), cardkge.read_outcome(folder)
     assert found.keys() == {"epoch", "valid", "test", "seconds"} and found["test"] == run.metrics
-    assert cardkge.read_config(folder) == (run.settings, run.data)
+    assert cardkge.read_config(folder) == (run.settings, run.data, {})
     assert found["seconds"] == sum(record["seconds"] for record in run.history)
     if run.best:
         assert found["epoch"] == run.best["epoch"]
@@ -266,7 +266,7 @@ def test_names_are_readable():
     assert name_of(("lambda", 1e-5), learning_rate=2) == "families,distmult,learning-rate=2,lambda=1e-05,seed=0"
 
 
-SOFTMAX = {"schedule", "n3", "reciprocal", "softmax-candidates", "exact-epochs", "no-loops"}
+SOFTMAX = {"schedule", "n3", "reciprocal", "softmax-candidates", "no-loops"}
 
 
 def test_distinct_trials_have_distinct_names_that_are_safe(tmp_path, monkeypatch):
@@ -298,7 +298,7 @@ def test_distinct_trials_have_distinct_names_that_are_safe(tmp_path, monkeypatch
         "batches", "final", "penalty-weight", "seed", *SOFTMAX,
     }  # fmt: skip
     softmax = {"loss": "softmax"}
-    chosen += [softmax] + [softmax | {name: 3} for name in ("softmax-candidates", "exact-epochs", "n3")]
+    chosen += [softmax] + [softmax | {name: 3} for name in ("softmax-candidates", "n3")]
     chosen += [softmax | {name: True} for name in ("reciprocal", "no-loops")]
     chosen += [softmax | {"softmax-candidates": 1}, softmax | {"schedule": "constant"}]
     chosen += [everything | {"seed": seed} for seed in (0, 1)]
