@@ -10,6 +10,7 @@ import pytest
 from conftest import ROOT, ok, write_ring
 
 import cli
+from cardkge_tools.options import PAPER_TABLES
 from cardkge_tools.trials import plan_trials, read_grid
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("course/**/*.md")])
@@ -100,6 +101,42 @@ def test_there_are_searches_and_one_runs(tmp_path):
     assert lines[0].split()[0] == "margin" and {line.split()[0] for line in lines[2:5]} == {"0.2", "0.5", "1.0"}
     found = [json.loads(path.read_text())["settings"] for path in tmp_path.glob("out/*/config.json")]
     assert {(settings["loss"], settings["margin"]) for settings in found} == {("hinge", x) for x in (0.2, 0.5, 1.0)}
+
+
+def reproductions():
+    """The words of each `reproduce` of the documents, once, without the number of seeds and runs at a time."""
+    found = {}
+    for path in DOCUMENTS:
+        for text in commands_of(unwrapped(path.read_text(encoding="utf-8"))):
+            words = re.sub(r" --(seeds|jobs|plot) \S+", "", text).split()
+            if words[:1] == ["reproduce"] and words[1:] and is_whole(words):
+                found[" ".join(words)] = words[1:]
+    return list(found.values())
+
+
+def test_all_tables_are_in_the_documents():
+    assert {words[0] for words in reproductions()} == PAPER_TABLES.keys()
+
+
+@pytest.fixture(scope="module")
+def small_sets(tmp_path_factory):
+    """A folder of small data sets with the names that the tables know, with the people of Tables 1 and 8."""
+    sets = tmp_path_factory.mktemp("documents") / "sets"
+    people = json.loads((ROOT / "data" / "reproduction.json").read_text())["people"]
+    for name in ("families", "wn18rr", "wn18", "fb13"):
+        with open(write_ring(sets / name) / "train.txt", "a") as train:
+            print(*people.get(name, ("e0", "r0")), "e1", sep="\t", file=train)
+    return sets
+
+
+@pytest.mark.parametrize("words", reproductions(), ids=" ".join)
+def test_each_table_of_the_documents_is_made(words, small_sets, monkeypatch):
+    monkeypatch.setenv("CARDKGE_DATA", str(small_sets))
+    options = ["--quick", "--seeds", 1, "--threads", 1, "--out", small_sets / "out"]
+    if words[0] in ("datasets", "constraints"):
+        options = []
+    printed = ok("reproduce", *words, *options, "--markdown").stdout
+    assert len([line for line in printed.splitlines() if line.startswith("|")]) > 3
 
 
 def anchors(path):
