@@ -158,6 +158,7 @@ class Reproduction:
         rows = []
         for (data, model), found in self.run(("plain", "bounded"), violations=True).items():
             start, paper = [data, MODEL_TITLES[model]], self.paper["violations"].get(data, {}).get(model, {})
+            share = share_cell(self, self.trial(data, model, "bounded", self.seeds[0]))
             for relation, first in found["plain"][0]["violations"].items():
                 parts = [[outcome["violations"][relation] for outcome in outcomes] for outcomes in found.values()]
                 plain, bounded = ([v["mean"] for v in part] for part in parts)
@@ -165,10 +166,10 @@ class Reproduction:
                 row += [percent(estimate([v["outside"] for v in part])) for part in parts]
                 row += [amount(estimate(plain)), amount(estimate(bounded)), amount(estimate(bounded, plain), True)]
                 row += [percent(estimate(bounded, plain, relative=True), True)]
-                rows.append([*row, f"{paper[relation]:+d}" if relation in paper else ""])
-                start = ["", ""]
+                rows.append([*row, f"{paper[relation]:+d}" if relation in paper else "", share])
+                start, share = ["", ""], ""
         headers = ["data", "model", "relation", "bound", "heads", "outside %: plain", "bounded"]
-        return [*headers, "mean X: plain", "bounded", "change", "change %", "paper"], rows
+        return [*headers, "mean X: plain", "bounded", "change", "change %", "paper", "gradient %"], rows
 
     def weight(self):
         """The points of the figure are kept in self.points: (data, model) -> list of dicts."""
@@ -179,16 +180,18 @@ class Reproduction:
             start, points = [data, MODEL_TITLES[model]], []
             for weight in self.lambdas:
                 x, h = estimate(sums[weight]), estimate(hits[weight])
-                changes = ["", ""]
+                changes, share = ["", ""], ""
                 if weight != first:
+                    share = share_cell(self, self.trial(data, model, weight, self.seeds[0]))
                     changes = [amount(estimate(sums[weight], sums[first]), True)]
                     changes += [percent(estimate(hits[weight], hits[first]), True)]
-                rows.append([*start, f"{weight:g}", amount(x), percent(h), *changes, str(len(self.seeds))])
+                rows.append([*start, f"{weight:g}", amount(x), percent(h), *changes, share, str(len(self.seeds))])
                 start = ["", ""]
                 point = {"lambda": weight, "x_mean": x["mean"], "x_interval": x["interval"]}
                 points.append(point | {"hits@10": h["mean"], "hits@10_interval": h["interval"]})
             self.points[data, model] = points
-        return ["data", "model", "lambda", "mean X", "hits@10 %", "change of mean X", "of hits@10", "seeds"], rows
+        headers = ["data", "model", "lambda", "mean X", "hits@10 %", "change of mean X", "of hits@10"]
+        return [*headers, "gradient %", "seeds"], rows
 
     def controls(self):
         """The regulariser with bounds that are right, wrong and none."""
@@ -222,5 +225,6 @@ class Reproduction:
                 rows.append([*start, *row, paper[rank] if rank < len(paper) else ""])
                 start = ["", "", "", ""]
             count = f"{theirs[f'{variant}_likely']} with p > 0.8" if f"{variant}_likely" in theirs else ""
-            rows.append([*start, f"{likely} with p > 0.8; X = {short(total)}", "", "", count])
+            share = f"; gradient {share_cell(self, trial)} %" if variant != "plain" else ""
+            rows.append([*start, f"{likely} with p > 0.8; X = {short(total)}{share}", "", "", count])
         return ["data", "model", "", "query", "tail", "known", "p", "paper"], rows

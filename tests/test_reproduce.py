@@ -15,6 +15,7 @@ import pytest
 from conftest import ROOT, children, finish, invoke, ok, one_error, start, usage_error, wait_for, write_ring
 
 import cardkge
+import cardkge_tools.controls
 import cardkge_tools.options
 import cardkge_tools.reproduction
 import cardkge_tools.workers
@@ -151,6 +152,12 @@ def violations_of(folder, tmp_path):
     return found
 
 
+def share_of(folder):
+    """The cell that says the regulariser's part of the gradient."""
+    run = cardkge.load_run(folder)
+    return f"{100 * cardkge_tools.controls.gradient_share(run, cardkge.load_dataset(run.settings.data)):.1f}"
+
+
 def check_metrics(cells, folders, tmp_path, minus=None):
     columns = zip(*(metrics_of(folder, tmp_path) for folder in folders), strict=True)
     if minus:
@@ -204,7 +211,7 @@ def test_sampling(out, tmp_path):
 def test_violations(out, tmp_path):
     headers, rows = reproduce("violations", *QUICK, "--jobs", 2, "--out", out)
     assert headers[2:7] == ["relation", "bound", "heads", "outside %: plain", "bounded"]
-    assert headers[7:] == ["mean X: plain", "bounded", "change", "change %", "paper"]
+    assert headers[7:] == ["mean X: plain", "bounded", "change", "change %", "paper", "gradient %"]
     plain, bounded = ([violations_of(folder, tmp_path) for folder in runs] for runs in pair(out))
     assert [row[2] for row in rows] == list(plain[0]) and "parent" in plain[0]
     for row in rows:
@@ -220,20 +227,24 @@ def test_violations(out, tmp_path):
         shares = [100 * change / a["mean"] for change, a in zip(changes, before, strict=True)]
         assert parsed(row[10]) == near(expected(*shares)) and row[10][0] in "+-"
         assert row[11] == ""
+    assert rows[0][12] == share_of(pair(out)[1][0]) and not any(row[12] for row in rows[1:])
 
 
 def test_lambda(out, tmp_path):
     headers, rows = reproduce("lambda", *QUICK, "--jobs", 2, "--out", out)
-    assert headers == ["data", "model", "lambda", "mean X", "hits@10 %", "change of mean X", "of hits@10", "seeds"]
+    assert headers[:7] == ["data", "model", "lambda", "mean X", "hits@10 %", "change of mean X", "of hits@10"]
+    assert headers[7:] == ["gradient %", "seeds"]
     assert [float(row[2]) for row in rows] == LAMBDAS and [row[-1] for row in rows] == ["2"] * 3
-    sums, hits = {}, {}
+    sums, hits, shares = {}, {}, {}
     for weight in LAMBDAS:
         runs = runs_of(out, **(regulariser() | {"lambda": weight} if weight else {"bounds": "none"}))
         assert len(runs) == 2
+        shares[weight] = share_of(runs[0]) if weight else ""
         parts = [violations_of(run, tmp_path).values() for run in runs]
         sums[weight] = [sum(v["mean"] for v in part) / len(part) for part in parts]
         hits[weight] = [metrics_of(run, tmp_path)[3] for run in runs]
     for row, weight in zip(rows, LAMBDAS, strict=True):
+        assert row[7] == shares[weight]
         assert parsed(row[3]) == near(expected(*sums[weight]))
         assert parsed(row[4]) == near(expected(*hits[weight]))
         if weight:
@@ -261,7 +272,9 @@ def test_poe(out):
         assert len(shown) == max(5, min(likely, 10))
         for row, line in zip(shown, table, strict=False):
             assert row[4:6] == line[1:3] and float(row[6]) == pytest.approx(float(line[3]), abs=6e-4)
-        count, total = re.fullmatch(r"(\d+) with p > 0\.8; X = (\S+)", rows[stop - 1][4]).groups()
+        said = re.fullmatch(r"(\d+) with p > 0\.8; X = (\S+?)(?:; gradient (\S+) %)?", rows[stop - 1][4])
+        count, total, share = said.groups()
+        assert share == (share_of(folder) if variant["bounds"] != "none" else None)
         assert int(count) == likely
         assert number(total) == near(float(re.match(r"X_hr = (\S+),", predicted[-1])[1]))
 
@@ -600,3 +613,19 @@ def map_runs(runs, tmp_path):
 def read_csv(path):
     with open(path, newline="") as lines:
         return list(csv.DictReader(lines))
+
+
+@pytest.mark.parametrize("extra", [False, True])
+def test_the_share_of_the_gradient_is_of_its_two_norms(tmp_path, extra):
+    """|lambda d sum G| : |d loss| grows as lambda does, and is nothing at lambda 0."""
+    ring = write_ring(tmp_path / "ring")
+    options = ["--data", ring, "--dim", 4, "--epochs", 1, "--batches", 1, "--threads", 1, "--dtype", "float64"]
+    options += ["--sampling", "importance"] + (["--extra-negatives"] if extra else ["--bounds", "mined"])
+    ok("train", *options, "--lambda", 0.5, "--out", tmp_path / "run")
+    run, data = cardkge.load_run(tmp_path / "run"), cardkge.load_dataset(ring)
+    shares = {}
+    for weight in (0.0, 0.01, 0.5):
+        run.settings.penalty_weight = weight
+        shares[weight] = cardkge_tools.controls.gradient_share(run, data)
+    odds = {weight: share / (1 - share) for weight, share in shares.items()}
+    assert odds[0.0] == 0 < odds[0.01] and odds[0.5] / odds[0.01] == pytest.approx(50, rel=1e-9)
