@@ -30,6 +30,8 @@ from cardkge_tools.terminal import (
     AT_LEAST_1,
     FILE,
     FOLDER,
+    OUTPUT,
+    OutputName,
     PathName,
     Program,
     Real,
@@ -116,7 +118,7 @@ def show(name, columns, json_file):
     "--likelihood", Real(0, 1, min_open=True, max_open=True), 0.9, "Share of subjects that a maximum must hold for."
 )
 @option("--min-support", AT_LEAST_1, 1, "Subjects with as many objects as the maximum, at least.")
-@option("--out", FILE, None, "Write a bounds file there: TSV, or SHACL where the name ends in .ttl.")
+@option("--out", OUTPUT, None, "Write a bounds file there: TSV, or SHACL where the name ends in .ttl.")
 @json_option
 @click.pass_context
 def mine(ctx, data, columns, population, confidence, likelihood, min_support, out, json_file):
@@ -193,7 +195,7 @@ def bounds():
 
 @bounds.command()
 @click.argument("source", metavar="IN", type=FILE)
-@click.argument("target", metavar="OUT", type=FILE)
+@click.argument("target", metavar="OUT", type=OUTPUT)
 @click.option("--prefix", metavar="NAME=IRI", multiple=True, help="A prefix of names; repeatable.")
 @option("--as standard", choice("shacl", "owl"), "shacl", "What Turtle is written in.")
 def convert(source, target, prefix, standard):
@@ -209,7 +211,7 @@ def convert(source, target, prefix, standard):
 @main.command()
 @run_argument
 @click.option("--format", "form", required=True, type=choice("word2vec", "tsv", "npz", "tensorboard"), help="Format.")
-@click.option("--out", required=True, type=PathName(), help="File (word2vec, npz) or folder (tsv, tensorboard).")
+@click.option("--out", required=True, type=OutputName(), help="File (word2vec, npz) or folder (tsv, tensorboard).")
 def export(folder, form, out):
     """Write the embeddings of RUN for other programs; docs/FORMATS.md describes the files."""
     from cardkge_tools.export import export as write
@@ -288,7 +290,7 @@ def train(ctx, out, resume, force, no_calibrate, threads, final, **options):
 @option("--sets", bool, False, "Measure the new facts that `complete` finds, against test, instead of ranks.")
 @acceptance_options
 @option("--loops", bool, False, "With --sets: (x, r, x) is a candidate even where train has no such fact of r.")
-@option("--plot", FILE, None, "With --sets: draw calibration, precision and counts there; needs matplotlib.")
+@option("--plot", OUTPUT, None, "With --sets: draw calibration, precision and counts there; needs matplotlib.")
 @moved_data
 @json_option
 @threads_option
@@ -367,7 +369,7 @@ def calibrate(folder, share, data, json_file, threads):
 @acceptance_options
 @option(
     "--out",
-    FILE,
+    OUTPUT,
     None,
     "TSV, or N-Triples where the name ends in .nt; .gz packs either.  [default: TSV to the terminal]",
 )
@@ -430,7 +432,7 @@ def classify(folder, file, valid, skip_unknown, data, json_file, threads):
 @option("--relation", str, None, "Name of the relation.")
 @option("--tail", str, None, "Name of the tail: complete (?, relation, tail).")
 @option("--queries", FILE, None, "A file of questions, `head TAB relation` or `? TAB relation TAB tail` a line.")
-@option("--out", FILE, None, "With --queries: write the answers there.  [default: to the terminal]")
+@option("--out", OUTPUT, None, "With --queries: write the answers there.  [default: to the terminal]")
 @option("--top", AT_LEAST_1, 10, "Completions to show.")
 @option("--min-probability", Real(0, 1), 0.0, "Show none that is less probable.")
 @option("--hide-known", bool, False, "Leave out the triples of the data.")
@@ -480,7 +482,7 @@ def predict(ctx, folder, head, relation, tail, queries, out, top, min_probabilit
 )
 @moved_data
 @json_option
-@option("--plot", FILE, None, "Draw X_hr there (.png, .pdf, ...); needs matplotlib.")
+@option("--plot", OUTPUT, None, "Draw X_hr there (.png, .pdf, ...); needs matplotlib.")
 @threads_option
 def violations(folder, other, bounds, data, json_file, plot, threads):
     """X_hr of all heads of each bounded relation of RUN, and of OTHER beside it.
@@ -509,7 +511,7 @@ def violations(folder, other, bounds, data, json_file, plot, threads):
 @main.command()
 @run_argument
 @click.argument("others", metavar="[OTHER]...", nargs=-1, type=FOLDER)
-@option("--plot", FILE, None, "Draw the curves there (.png, .pdf, ...); needs matplotlib.")
+@option("--plot", OUTPUT, None, "Draw the curves there (.png, .pdf, ...); needs matplotlib.")
 @json_option
 def history(folder, others, plot, json_file):
     """The training curve of RUN: a table of some 20 epochs, or with --plot a figure of all. With OTHER runs: MRR and
@@ -611,7 +613,7 @@ two of the runs. Of Figure 3 the paper's text and caption name different data se
 @option("--project", choice("unit", "none"), None, "Entity rows of norm 1, or free.  [default: unit, on families none]")
 @option("--quick", bool, False, "A small form, by default on families: shows that it works, no results.")
 @option("--markdown", bool, False, "Print the table for a document.")
-@option("--plot", FILE, None, "For lambda: draw the figure there (.png, .pdf, ...); needs matplotlib.")
+@option("--plot", OUTPUT, None, "For lambda: draw the figure there (.png, .pdf, ...); needs matplotlib.")
 @json_option
 @click.pass_context
 def reproduce(ctx, table_name, data, models, seeds, jobs, threads, out, project, quick, markdown, plot, json_file):
@@ -671,7 +673,7 @@ def oracle():
 
 
 @oracle.command()
-@click.argument("file", type=FILE)
+@click.argument("file", type=OUTPUT)
 @option("--version", click.IntRange(1, 3), 3, "Of the values; 2 adds softmax, N3, reciprocals; 3 counts.")
 def write(file, version):
     """Write the reference values, inputs and outputs, to FILE (JSON)."""

@@ -46,6 +46,8 @@ class Answers:
         if run.settings.no_loops:
             self.loopless = without_loops(self.dataset.train, self.dataset.n_relations)
         self.folder, self.calibrated = folder, run.calibration is not None
+        if run.settings.loss == "softmax" and not self.calibrated:
+            warn(f"{folder} is not calibrated: sigma(score) stands for the probability, and says nothing under softmax")
 
     def complete(self, relation, head=None, tail=None):
         """A generator of (entity, split it is known from or None, p, score, whether accepted, expected count or None),

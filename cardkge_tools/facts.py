@@ -37,7 +37,7 @@ from cardkge_tools.workers import carry_out_on_cluster, output_of, this_program
 
 def calibrate_command(folder, data, share, threads, json_file):
     """`calibrate`: what came of it as a table, or as JSON, what calibration.json says."""
-    run, dataset = open_run(folder, data)
+    run, dataset = open_run(folder, data, calibrated=False)
     calibrate_run(run, dataset, folder, threads, share, quiet=is_stdout(json_file))
     if json_file:
         write_json(json_file, read_json(Path(folder) / "calibration.json"))

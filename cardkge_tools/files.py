@@ -110,16 +110,16 @@ def read_blocks(path):
 REMEDY = "restore it from a copy, or remove its folder and train again"
 
 
-def read_json(path):
-    """The JSON object in a file, or a CardkgeError."""
+def read_json(path, remedy=REMEDY):
+    """The JSON object in a file, or a CardkgeError that names the remedy."""
     try:
         value = json.loads(path.read_bytes().decode("utf-8"))
     except OSError as error:
-        raise CardkgeError(f"{path}: cannot be read ({error.strerror}); {REMEDY}") from error
+        raise CardkgeError(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
     except (ValueError, RecursionError) as error:
-        raise CardkgeError(f"{path}: not JSON ({error}); {REMEDY}") from error
+        raise CardkgeError(f"{path}: not JSON ({error}); {remedy}") from error
     if not isinstance(value, dict):
-        raise CardkgeError(f"{path}: not a JSON object; {REMEDY}")
+        raise CardkgeError(f"{path}: not a JSON object; {remedy}")
     return value
 
 

@@ -45,13 +45,9 @@ def new_folder(out, force):
 def resume_run(folder, given, threads, calibrated=True):
     """Goes on with a saved run, with what a resumed run may change."""
     run = load_run(folder)
+    if run.epoch < given.get("epochs", run.settings.epochs):
+        refuse_gone(run, folder)
     update_settings(run, given)
-    for name, value in run.gone.items():
-        if run.epoch < run.settings.epochs:
-            raise CardkgeError(
-                f"{folder}: trained with --{name} {value}, an option that is gone: the steps to come would not go on "
-                "from these; --force replaces it"
-            )
     dataset, data = run_data(run), run.data
     found = describe_data(dataset)
     if same_facts(found, data) and found["sha256"] != data["sha256"]:
@@ -65,6 +61,13 @@ def resume_run(folder, given, threads, calibrated=True):
     if run.epoch >= run.settings.epochs:
         say(f"{folder} has finished its {run.epoch} epochs; --epochs may be raised")
     fit(run, dataset, folder, threads, calibrated)
+
+
+def refuse_gone(run, folder):
+    """An error where a run has settings that are none now, so that its steps cannot be repeated nor gone on with."""
+    for name, value in run.gone.items():
+        found = f"{Path(folder) / 'config.json'}: trained with --{name} {value}, an option that is gone"
+        raise CardkgeError(f"{found}: its steps cannot be gone on with; train anew without it")
 
 
 def whole(dataset):
@@ -81,6 +84,7 @@ def train_final(source, out, force, threads, data, model):
         raise click.UsageError(
             f"--model cannot change in a final run: {source} has {run.settings.model}, given {model}."
         )
+    refuse_gone(run, source)
     if run.settings.final:
         raise CardkgeError(f"{source} is a final run already; give the run that it was made of")
     epochs = run.best["epoch"] if run.best else run.epoch

@@ -43,9 +43,9 @@ def run_data(run, data=None, **where):
         raise CardkgeError(f"{error} (--data says where the run's data is now)") from error
 
 
-def open_run(folder, data=None, skip_unknown=False):
-    """A saved run and its data set, with the ids of the run."""
-    run = load_run(folder)
+def open_run(folder, data=None, skip_unknown=False, calibrated=True):
+    """A saved run and its data set, with the ids of the run; calibrated as in `load_run`."""
+    run = load_run(folder, calibrated)
     return run, aligned_data(run, folder, data, skip_unknown)
 
 

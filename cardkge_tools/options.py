@@ -5,7 +5,7 @@ import re
 
 import click
 
-from cardkge_tools.terminal import AT_LEAST_0, AT_LEAST_1, FILE, FOLDER, Real, choice, option, options, was_given
+from cardkge_tools.terminal import AT_LEAST_0, AT_LEAST_1, FOLDER, OUTPUT, Real, choice, option, options, was_given
 
 columns_option = option(
     "--columns", choice("hrt", "htr", "rht", "rth", "thr", "trh"), "hrt", "Order of the fields in a line."
@@ -46,7 +46,7 @@ run_argument = options(
     ),
 )
 moved_data = option("--data", str, None, "Where the data of the run is now, if it has moved.")
-json_option = option("--json json_file", FILE, None, "Also write the figures there; - for stdout, without the table.")
+json_option = option("--json json_file", OUTPUT, None, "Also write the figures there; - for stdout, without the table.")
 threads_option = option(
     "--threads", AT_LEAST_1, None, "Threads; they change the time, not the result.  [default: all cores]"
 )

@@ -10,6 +10,7 @@ import copy
 import csv
 import errno
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -295,8 +296,8 @@ def _read_calibration(path, run):
     """The Calibration in the file, None where there is none; CardkgeError where it is damaged, or of another epoch."""
     if not path.exists():
         return None
-    value = read_json(path)
-    _check_version(path, value.get("format_version"))
+    value = read_json(path, "`calibrate` writes it anew")
+    _check_version(path, value.get("format_version"), "`calibrate` writes it anew")
     try:
         rows = [value["coefficients"][relation] for relation in run.relations]
         coefficients = np.array([[row[name] for name in ("score", "log_softmax", "constant")] for row in rows], float)
@@ -316,8 +317,9 @@ def _read_calibration(path, run):
     return calibration
 
 
-def load_run(folder):
-    """The Run that save_run wrote. Every fault is a CardkgeError that names the file.
+def load_run(folder, calibrated=True):
+    """The Run that save_run wrote; calibrated=False: without its calibration, whatever that is. Every fault is a
+    CardkgeError that names the file.
 
     Nothing is unpickled. Arrays keep their dtype and every bit.
     """
@@ -372,8 +374,19 @@ def load_run(folder):
         data=data,
         gone=gone,
     )
-    run.calibration = _read_calibration(folder / "calibration.json", run)
+    if calibrated:
+        run.calibration = _read_calibration(folder / "calibration.json", run)
     return run
+
+
+def is_input(path):
+    """What a file is a part of, "run" or "data set"; None for any other."""
+    folder, name = os.path.split(os.path.realpath(path))
+    if name in RUN_FILES and all(os.path.isfile(os.path.join(folder, part)) for part in ("config.json", "model.npz")):
+        return "run"
+    files = [[f"{split}.{kind}" for kind in ("txt", "tsv", "txt.gz", "tsv.gz")] for split in SPLITS]
+    trains = any(os.path.isfile(os.path.join(folder, other)) for other in files[0])
+    return "data set" if trains and name in itertools.chain(*files) else None
 
 
 def read_config(folder):
@@ -532,10 +545,10 @@ def _split_names(path, arrays, kind, count):
     return names
 
 
-def _check_version(path, version):
+def _check_version(path, version, remedy=REMEDY):
     """CardkgeError for a format version that this program does not read."""
     if type(version) is not int or version < 1:
-        raise CardkgeError(f"{path}: format_version is {version!r}, not a number; {REMEDY}")
+        raise CardkgeError(f"{path}: format_version is {version!r}, not a number; {remedy}")
     if version > FORMAT_VERSION:
         raise CardkgeError(
             f"{path}: format version {version} is later than {FORMAT_VERSION}, the last that this "

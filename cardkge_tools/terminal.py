@@ -135,7 +135,23 @@ def options(*several):
 
 
 AT_LEAST_0, AT_LEAST_1 = click.IntRange(0, 10**9), click.IntRange(1, 10**9)
+
+
+class OutputName(PathName):
+    """A path to be written: not a file of a run or of a data set, which would be lost."""
+
+    def convert(self, value, param, ctx):
+        value = super().convert(value, param, ctx)
+        if os.path.isfile(value):
+            from cardkge_tools.runs import is_input  # not before: it takes NumPy
+
+            if kind := is_input(value):
+                self.fail(f"{value} is a file of the {kind} there and would be lost; choose another name.", param, ctx)
+        return value
+
+
 FILE, FOLDER = PathName(dir_okay=False), PathName(path_type=Path)
+OUTPUT = OutputName(dir_okay=False)
 
 
 def was_given(context, name):

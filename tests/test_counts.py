@@ -576,6 +576,21 @@ def test_a_damaged_prior_is_one_line(mined, tmp_path, change, text):
     assert text in line and "`calibrate` writes it anew" in line
 
 
+@pytest.mark.parametrize("damage", ["of another epoch", "{}", "no JSON", '{"format_version": 1}'])
+def test_calibrate_replaces_any_calibration(mined, tmp_path, damage):
+    run, query = tmp_path / "run", ("predict", tmp_path / "run", "--head", "e1", "--relation", "r0")
+    shutil.copytree(mined, run)
+    path = run / "calibration.json"
+    before = path.read_bytes(), ok(*query).stdout
+    if damage == "of another epoch":
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"epoch": 99}))
+    else:
+        path.write_text(damage)
+    assert "`calibrate` writes it anew" in one_error(invoke(*query))
+    ok("calibrate", run)
+    assert (path.read_bytes(), ok(*query).stdout) == before
+
+
 def test_a_block_is_bounded():
     assert [block_of(n) for n in (1, 1000, 2**17, 2**17 + 1, 10**6, 2**24, 10**9)] == [128, 128, 128, 127, 16, 1, 1]
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, invoke, ok, usage_error, write_ring
 
 import cardkge
 import cardkge_tools.engine.training
@@ -252,3 +252,53 @@ def test_training_goes_on_when_nobody_reads_its_progress(tmp_path):
         process.stderr.readline()
         process.stderr.close()
     assert cardkge.load_run(tmp_path / "run").epoch == 40
+
+
+OUTPUTS = [
+    "evaluate RUN --json",
+    "complete RUN --out",
+    "predict RUN --head e0 --relation r0 --json",
+    "predict RUN --queries QUERIES --out",
+    "export RUN --format npz --out",
+    "history RUN --json",
+    "violations RUN --json",
+    "calibrate RUN --json",
+    "mine --data DATA --out",
+    "mine --data DATA --json",
+    "oracle write",
+    "bounds convert BOUNDS",
+]
+
+
+@pytest.fixture(scope="module")
+def ring_run(tmp_path_factory):
+    """(data set, calibrated run of it)"""
+    folder = tmp_path_factory.mktemp("misuse")
+    data, run = write_ring(folder / "ring"), folder / "run"
+    ok("train", "--data", data, "--dim", 4, "--epochs", 1, "--validate-every", 1, "--threads", 1, "--out", run)
+    return data, run
+
+
+@pytest.mark.parametrize("words", OUTPUTS)
+def test_no_output_replaces_a_file_of_a_run_or_a_data_set(words, ring_run, tmp_path):
+    data, run = ring_run
+    (tmp_path / "queries.tsv").write_text("e0\tr0\n")
+    (tmp_path / "bounds.tsv").write_text("r0\t0\t1\n")
+    places = {"RUN": run, "DATA": data, "QUERIES": tmp_path / "queries.tsv", "BOUNDS": tmp_path / "bounds.tsv"}
+    words = [places.get(word, word) for word in words.split()]
+    (tmp_path / "link").symlink_to(run / "config.json")
+    kinds = dict.fromkeys((run / "model.npz", run / "metrics.json", tmp_path / "link"), "run")
+    for target, kind in (kinds | dict.fromkeys((data / "train.txt", data / "test.txt"), "data set")).items():
+        before = target.read_bytes()
+        assert f"is a file of the {kind} there and would be lost" in usage_error(invoke(*words, target))
+        assert target.read_bytes() == before
+
+
+def test_files_that_only_have_such_names_are_written_again(ring_run, tmp_path):
+    """test.tsv is a usual name, and a file of a data set only beside a train split."""
+    data, _ = ring_run
+    for option, name in (("--out", "test.tsv"), ("--json", "metrics.json"), ("--out", "bounds.tsv")):
+        for _ in range(2):
+            ok("mine", "--data", data, option, tmp_path / name)
+    for _ in range(2):
+        ok("mine", "--data", data, "--out", data / "bounds.tsv")

@@ -445,6 +445,11 @@ def test_a_run_that_left_out_small_probabilities_is_read_but_not_resumed(tmp_pat
         command("train", "--resume", "--out", run)  # has nothing left to do
         result = CliRunner().invoke(cli.main, ["train", "--resume", "--epochs", "2", "--out", str(run)])
         assert result.exit_code == refused and ("an option that is gone" in result.output) == refused, result.output
+        if refused:  # one line, no word of what will not be trained
+            assert len(result.stderr.splitlines()) == 1
+        again = ["train", "--final", str(run), "--out", str(tmp_path / f"final {loss}")]
+        result = CliRunner().invoke(cli.main, again)
+        assert result.exit_code == refused and ("an option that is gone" in result.output) == refused, result.output
 
 
 def test_a_search_does_not_take_a_run_that_left_out_small_probabilities_for_its_own(tmp_path):
