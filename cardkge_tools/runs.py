@@ -10,7 +10,6 @@ import copy
 import csv
 import errno
 import hashlib
-import itertools
 import json
 import math
 import os
@@ -26,7 +25,7 @@ import numpy as np
 
 import cardkge
 from cardkge import DIMS, HITS, MODELS, N_KNOWN, OWN_DIM, CardkgeError, Model, Settings, fits, option_name, project_rows
-from cardkge_tools import SPLITS
+from cardkge_tools import RUN_FILES, SPLITS, TEXTS
 from cardkge_tools.constraints import (
     Bound,
     Constraints,
@@ -48,8 +47,6 @@ from cardkge_tools.graphs import describe_data, join_names, name_triples, vocabu
 from cardkge_tools.rdf import Prefixes, prefixes_text, read_prefixes
 
 FORMAT_VERSION = 1
-TEXTS = ("bounds.tsv", "types.tsv", "prefixes.tsv")
-RUN_FILES = ("config.json", "history.csv", *TEXTS, "model.npz", "calibration.json", "metrics.json")
 LATER = {  # settings that came later, as they are in a run that has none
     option_name(name): getattr(Settings(), name)
     for name in ["schedule", "n3", "reciprocal", "softmax_candidates", "no_loops", "final", "extra_negatives"]
@@ -377,16 +374,6 @@ def load_run(folder, calibrated=True):
     if calibrated:
         run.calibration = _read_calibration(folder / "calibration.json", run)
     return run
-
-
-def is_input(path):
-    """What a file is a part of, "run" or "data set"; None for any other."""
-    folder, name = os.path.split(os.path.realpath(path))
-    if name in RUN_FILES and all(os.path.isfile(os.path.join(folder, part)) for part in ("config.json", "model.npz")):
-        return "run"
-    files = [[f"{split}.{kind}" for kind in ("txt", "tsv", "txt.gz", "tsv.gz")] for split in SPLITS]
-    trains = any(os.path.isfile(os.path.join(folder, other)) for other in files[0])
-    return "data set" if trains and name in itertools.chain(*files) else None
 
 
 def read_config(folder):

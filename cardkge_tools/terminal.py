@@ -1,6 +1,7 @@
 """What the terminal needs, and nothing of NumPy: click types and options, tables of text, progress, signals."""
 
 import contextlib
+import itertools
 import math
 import os
 import shlex
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import click
 
+from cardkge_tools import RUN_FILES, SPLITS
 from cardkge_tools.display import shown
 
 PLAIN_LINES = 15  # of progress, where the output is no terminal
@@ -137,16 +139,23 @@ def options(*several):
 AT_LEAST_0, AT_LEAST_1 = click.IntRange(0, 10**9), click.IntRange(1, 10**9)
 
 
+def is_input(path):
+    """What a file is a part of, "run" or "data set"; None for any other."""
+    folder, name = os.path.split(os.path.realpath(path))
+    if name in RUN_FILES and all(os.path.isfile(os.path.join(folder, part)) for part in ("config.json", "model.npz")):
+        return "run"
+    files = [[f"{split}.{kind}" for kind in ("txt", "tsv", "txt.gz", "tsv.gz")] for split in SPLITS]
+    trains = any(os.path.isfile(os.path.join(folder, other)) for other in files[0])
+    return "data set" if trains and name in itertools.chain(*files) else None
+
+
 class OutputName(PathName):
     """A path to be written: not a file of a run or of a data set, which would be lost."""
 
     def convert(self, value, param, ctx):
         value = super().convert(value, param, ctx)
-        if os.path.isfile(value):
-            from cardkge_tools.runs import is_input  # not before: it takes NumPy
-
-            if kind := is_input(value):
-                self.fail(f"{value} is a file of the {kind} there and would be lost; choose another name.", param, ctx)
+        if kind := os.path.isfile(value) and is_input(value):
+            self.fail(f"{value} is a file of the {kind} there and would be lost; choose another name.", param, ctx)
         return value
 
 
