@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from cardkge import CardkgeError, triple_keys
-from cardkge_tools import SPLITS
+from cardkge_tools import SPLIT_FILES, SPLITS
 from cardkge_tools.display import shown
 from cardkge_tools.download import fetch_dataset, locate_dataset, read_table, where_to_put
 from cardkge_tools.files import is_packed, read_blocks, without_gz
@@ -249,7 +249,7 @@ def _read_split(path, columns, entities, relations, skipped=None):
 
 def _split_file(folder, split):
     """The path of a split in its folder; CardkgeError for none or several."""
-    names = [split + kind + zipped for kind in (".txt", ".tsv") for zipped in ("", ".gz")]
+    names = SPLIT_FILES[split]
     found = [name for name in names if os.path.isfile(folder / name)]
     if len(found) != 1:
         what = f"found {' and '.join(found)}, keep one" if found else f"no {' or '.join(names)}"
@@ -282,7 +282,7 @@ def load_triples(folder, columns="hrt"):
     folder = Path(folder)
     paths = [folder / name for name in TRIPLE_FILES if (folder / name).is_file()][:1]
     if not paths:
-        names = [split + kind + zipped for split in SPLITS for kind in (".txt", ".tsv") for zipped in ("", ".gz")]
+        names = itertools.chain(*SPLIT_FILES.values())
         paths = [folder / name for name in names if (folder / name).is_file()]
     if not paths:
         what = f"no {TRIPLE_FILES[0]} and no train" if folder.is_dir() else "no such folder"

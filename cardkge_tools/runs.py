@@ -52,6 +52,7 @@ LATER = {  # settings that came later, as they are in a run that has none
     for name in ["schedule", "n3", "reciprocal", "softmax_candidates", "no_loops", "final", "extra_negatives"]
 }
 GONE = {"softmax-cut", "exact-epochs"}  # settings of older runs under softmax, which are read without them
+ANEW = "`calibrate` writes it anew"  # the remedy of a calibration.json
 STAGE = ".saving"  # begins the name of a folder inside the run that holds the new files until all are complete
 
 
@@ -293,8 +294,8 @@ def _read_calibration(path, run):
     """The Calibration in the file, None where there is none; CardkgeError where it is damaged, or of another epoch."""
     if not path.exists():
         return None
-    value = read_json(path, "`calibrate` writes it anew")
-    _check_version(path, value.get("format_version"), "`calibrate` writes it anew")
+    value = read_json(path, ANEW)
+    _check_version(path, value.get("format_version"), ANEW)
     try:
         rows = [value["coefficients"][relation] for relation in run.relations]
         coefficients = np.array([[row[name] for name in ("score", "log_softmax", "constant")] for row in rows], float)
@@ -306,11 +307,9 @@ def _read_calibration(path, run):
         if coefficients.shape[1:] != (3, N_KNOWN) or not sound:
             raise ValueError("a coefficient is out of range")
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise CardkgeError(f"{path}: not a calibration of this run ({error}); `calibrate` writes it anew") from error
+        raise CardkgeError(f"{path}: not a calibration of this run ({error}); {ANEW}") from error
     if value.get("epoch") != (run.best["epoch"] if run.best else run.epoch):
-        raise CardkgeError(
-            f"{path}: of epoch {value.get('epoch')}, and the run has gone on; `calibrate` writes it anew"
-        )
+        raise CardkgeError(f"{path}: of epoch {value.get('epoch')}, and the run has gone on; {ANEW}")
     return calibration
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from cardkge import CardkgeError
-from cardkge_tools import SPLITS
+from cardkge_tools import SPLIT_FILES, SPLITS
 from cardkge_tools.files import make_folder, replace_file
 from cardkge_tools.graphs import TRIPLE_FILES, load_triples
 from cardkge_tools.importing import write_triples
@@ -200,7 +200,7 @@ def split_folder(folder, out, valid=0.05, test=0.1, seed=0, group=True, columns=
     and force is false, where a split would be empty, and for what `load_triples` raises.
     """
     folder, out = Path(folder), Path(out)
-    found = [f"{split}{kind}{zipped}" for split in SPLITS for kind in (".txt", ".tsv") for zipped in ("", ".gz")]
+    found = [name for names in SPLIT_FILES.values() for name in names]
     present = [name for name in found if os.path.exists(out / name)]
     if present and not force:
         raise CardkgeError(f"{out} has a {present[0]}; choose another --out, or --force replaces it")
