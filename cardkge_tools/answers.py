@@ -221,12 +221,9 @@ def show_triple(folder, head, relation, tail, data, json_file=None):
         [f"as {side}", *(f"{report[setting][side]:g}" for setting in ("raw", "filtered"))] for side in ("tail", "head")
     ]
     table(rows, ["rank", "raw", "filtered"])
-    for key, subject, inverse, what in (
-        ("x_hr", h, False, "tails of the head"),
-        ("x_rt", t, True, "heads of the tail"),
-    ):
-        (limits,) = bounds_of(run, r, [subject], inverse)
-        click.echo(f"{what}: X = {x[key]:.2f}, bound {interval(*limits)}")
+    click.echo(f"tails of the head: X = {x['x_hr']:.2f}, bound {interval(*answers.limits(r, [h])[0])}{answers.source}")
+    bound = interval(*bounds_of(run, r, [t], inverse=True)[0])
+    click.echo(f"heads of the tail: X = {x['x_rt']:.2f}, bound {bound}")
 
 
 def exact_sums_of(model, inverse, relation, subject):

@@ -246,6 +246,8 @@ def complete_run(run, dataset, folder, relation, known, least, precision, out, t
     if out is None:
         for line in lines:
             click.echo(line, nl=False)
+        if not len(p):
+            say(f"no new fact of {len(heads):,} (h, r) is that probable", err=True)
         return
     replace_file(out, lambda file: file.writelines(line.encode("utf-8") for line in lines))
     expected = f", of which {p.sum():,.0f} are expected to be true" if len(p) else ""

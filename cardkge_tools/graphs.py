@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from cardkge import CardkgeError, triple_keys
-from cardkge_tools import SPLIT_FILES, SPLITS
+from cardkge_tools import SPLIT_FILES, SPLITS, TRIPLE_FILES
 from cardkge_tools.display import shown
 from cardkge_tools.download import fetch_dataset, locate_dataset, read_table, where_to_put
 from cardkge_tools.files import is_packed, read_blocks, without_gz
@@ -268,9 +268,6 @@ def _remedy(folder):
     if len(tables) == 1:
         return f"; `cardkge import {folder / tables[0]} --out DIR`, then `cardkge split`, make them"
     return ""
-
-
-TRIPLE_FILES = ("triples.tsv", "triples.txt", "triples.tsv.gz", "triples.txt.gz")
 
 
 def load_triples(folder, columns="hrt"):

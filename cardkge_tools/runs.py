@@ -345,9 +345,11 @@ def load_run(folder, calibrated=True):
     model.params, model.vocabulary = groups["params"], vocabulary_digest(entities, relations)
     best = {**state["best"], "params": groups["best"]} if state["best"] else None
     types = read_types(folder / "types.tsv", entities)
-    constraints = Constraints(
-        read_tsv(folder / "bounds.tsv", Vocabulary(entities, relations, types)), relations, types, entities
-    )
+    try:
+        bounds = read_tsv(folder / "bounds.tsv", Vocabulary(entities, relations, types))
+    except CardkgeError as error:
+        raise CardkgeError(f"{error}; {REMEDY}") from error
+    constraints = Constraints(bounds, relations, types, entities)
     if _bounds_digest(constraints.plain, constraints.special) != state.get("bounds"):
         raise CardkgeError(f"{folder / 'bounds.tsv'}: not the bounds that the run was trained with; {REMEDY}")
     metrics_path = folder / "metrics.json"

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from cardkge import CardkgeError
-from cardkge_tools import SPLIT_FILES, SPLITS
+from cardkge_tools import SPLIT_FILES, SPLITS, TRIPLE_FILES
 from cardkge_tools.files import make_folder, replace_file
-from cardkge_tools.graphs import TRIPLE_FILES, load_triples
+from cardkge_tools.graphs import load_triples
 from cardkge_tools.importing import write_triples
 
 SHARE, SUPPORT = 0.5, 2

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from cardkge_tools import RUN_FILES, SPLIT_FILES
+from cardkge_tools import RUN_FILES, SPLIT_FILES, TRIPLE_FILES
 from cardkge_tools.display import shown
 
 PLAIN_LINES = 15  # of progress, where the output is no terminal
@@ -144,6 +144,8 @@ def is_input(path):
     folder, name = os.path.split(os.path.realpath(path))
     if name in RUN_FILES and all(os.path.isfile(os.path.join(folder, part)) for part in ("config.json", "model.npz")):
         return "run"
+    if name in TRIPLE_FILES:
+        return "data set"
     trains = any(os.path.isfile(os.path.join(folder, other)) for other in SPLIT_FILES["train"])
     return "data set" if trains and name in itertools.chain(*SPLIT_FILES.values()) else None
 

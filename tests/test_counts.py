@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import os
+import re
 import shutil
 import signal
 from fractions import Fraction
@@ -527,6 +528,8 @@ def test_mined_bounds_are_a_prior_and_predict_says_so(mined, tmp_path):
         "bound [0, 1] (mined); given the counts of train and valid, for which it is no limit"
     )
     assert "(mined); given the counts" in ok("predict", mined, "--tail", "e1", "--relation", "r0").stdout
+    triple = ok("predict", mined, "--head", "e0", "--relation", "r0", "--tail", "e1").stdout
+    assert re.search(r"tails of the head: X = \S+, bound \[0, 1\] \(mined\)\n", triple)
     measures, _ = counts.evaluate_sets(run.best_model(), run.calibration, prior, data)
     ok("evaluate", mined, "--sets", "--json", tmp_path / "sets.json")
     assert json.loads((tmp_path / "sets.json").read_text())["log_loss"] == measures["log_loss"]
@@ -535,6 +538,8 @@ def test_mined_bounds_are_a_prior_and_predict_says_so(mined, tmp_path):
     loops = np.column_stack((heads, relations, heads))
     decoder.excluded = decoder.known.joined(counts.Answers(loops, 60, 3))
     _, p, _ = counts.complete(decoder, heads, relations, 0.01)
+    nothing = ok("complete", mined, "--known", "train", "--min-probability", 1)
+    assert nothing.stdout == "" and "no new fact of" in nothing.stderr
     lines = ok("complete", mined, "--known", "train", "--min-probability", 0.01).stdout.splitlines()
     assert [float(line.split("\t")[3]) for line in lines] == pytest.approx(p.tolist(), rel=1e-5) and len(p) > 10
 

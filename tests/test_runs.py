@@ -300,6 +300,7 @@ def test_a_damaged_folder_is_one_error(run_folder, found):
     OTHER_FAULTS[found](run_folder)
     line = one_error(invoke("evaluate", run_folder))
     assert str(run_folder) in line and found in line
+    assert "; give a folder that train has written" in line or "restore it from a copy, or remove" in line
 
 
 def test_an_empty_folder_is_no_run(tmp_path):
