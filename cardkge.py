@@ -667,6 +667,7 @@ class Settings:
     accumulator: float | None = None  # where AdaGrad's accumulators start
     l2: float = 0.0
     n3: float | None = None
+    relation_weight: float = 0.0
     project: str | None = None
     reciprocal: bool | None = None
     softmax_candidates: int | None = None
@@ -726,7 +727,8 @@ class Settings:
                 raise CardkgeError(f"{name} must be {wanted}, found {getattr(self, name)!r}")
         least = dict.fromkeys(("dim", "hidden", "batches", "batch_size", "negatives", "subjects", "objects"), 1)
         least |= dict.fromkeys(("epochs", "margin", "decay", "accumulator", "l2", "n3", "penalty_weight"), 0)
-        least |= dict.fromkeys(("softmax_candidates", "learning_rate", "seed", "validate_every", "patience"), 0)
+        least |= dict.fromkeys(("relation_weight", "softmax_candidates", "learning_rate", "seed"), 0)
+        least |= dict.fromkeys(("validate_every", "patience"), 0)
         for name, low in least.items():
             value = getattr(self, name)
             if value is not None and not low <= value < np.inf:
@@ -736,7 +738,7 @@ class Settings:
         if self.decay and self.optimizer != "sgd":
             raise CardkgeError("decay is for sgd: AdaGrad lowers its steps itself; leave one of them out")
         if self.loss != "softmax":
-            for name in ("reciprocal", "n3", "softmax_candidates", "no_loops"):
+            for name in ("reciprocal", "n3", "relation_weight", "softmax_candidates", "no_loops"):
                 if getattr(self, name):
                     raise CardkgeError(f"{name} is for the softmax loss: leave it out, or give loss softmax")
         elif self.extra_negatives:
@@ -1089,7 +1091,8 @@ def softmax_objective(model, triples, sides, settings, bounds=None, loopless=Non
     entity is no candidate; candidates (ids (m,), log_weights (m,)) as `draw_candidates` gives them, None: all entities.
 
     objective = loss + l2 + n3 + lambda * penalty, all sums over the queries, of their own three rows h, r, t:
-    loss   -log softmax of the scores of all candidates, at the answer (`softmax_loss`);
+    loss   -log softmax of the scores of all candidates, at the answer (`softmax_loss`), and settings.relation_weight
+           times that of the scores of (h, ?, t) with all relation rows, at the query's own (Chen et al. 2021);
     l2     settings.l2 / 2 (||h||^2 + ||r||^2 + ||t||^2);
     n3     settings.n3 (||h||_3^3 + ||r||_3^3 + ||t||_3^3), of ComplEx the moduli (Lacroix et al. 2018, Eq. 7);
     penalty the sum of G_hr over the distinct (h, r) of the queries (h, r, ?) whose relation has a bound, with X_hr the
@@ -1119,6 +1122,15 @@ def softmax_objective(model, triples, sides, settings, bounds=None, loopless=Non
         else:
             d_h[ids] += d_head
             d_t[given] += d_tail.sum(0)
+        if settings.relation_weight:
+            head, tail = (given, answer) if tail_open else (answer, given)
+            rows = h[head], r, t[tail]
+            loss, upstream = softmax_loss(model.phi(*rows)[None], np.array([k]))
+            parts["loss"] += settings.relation_weight * loss
+            d_head, d_relation, d_tail = model.d_phi(*rows, settings.relation_weight * upstream[0], gradients)
+            d_h[head] += d_head.sum(0)
+            d_r += d_relation
+            d_t[tail] += d_tail.sum(0)
         for name, i in (("entity", given), ("relation", k), ("entity", answer)):
             row = model.params[name][i]
             size = model.moduli(row)

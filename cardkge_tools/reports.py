@@ -261,9 +261,10 @@ def at_chance(run):
     if not run.history or not n:
         return None
     share = settings.negatives / (1 + settings.negatives)  # a hinge loss counts corruptions alone
-    chance = {"logistic": math.log(2), "hinge": settings.margin * share}.get(
-        settings.loss, math.log(run.model.n_entities)
-    )
+    chance = {"logistic": math.log(2), "hinge": settings.margin * share}.get(settings.loss)
+    if chance is None:  # softmax
+        of_relations = settings.relation_weight * math.log(len(run.model.params["relation"]))
+        chance = math.log(run.model.n_entities) + of_relations
     loss = run.history[-1]["loss"] / examples_per_step(settings, n)
     if loss < 0.98 * chance or chance == 0:
         return None

@@ -47,10 +47,9 @@ from cardkge_tools.graphs import describe_data, join_names, name_triples, vocabu
 from cardkge_tools.rdf import Prefixes, prefixes_text, read_prefixes
 
 FORMAT_VERSION = 1
-LATER = {  # settings that came later, as they are in a run that has none
-    option_name(name): getattr(Settings(), name)
-    for name in ["schedule", "n3", "reciprocal", "softmax_candidates", "no_loops", "final", "extra_negatives"]
-}
+NEWER = ["schedule", "n3", "reciprocal", "softmax_candidates", "no_loops", "final", "extra_negatives"]
+NEWER += ["relation_weight"]
+LATER = {option_name(name): getattr(Settings(), name) for name in NEWER}  # settings that older runs have not: as there
 GONE = {"softmax-cut", "exact-epochs"}  # settings of older runs under softmax, which are read without them
 ANEW = "`calibrate` writes it anew"  # the remedy of a calibration.json
 STAGE = ".saving"  # begins the name of a folder inside the run that holds the new files until all are complete

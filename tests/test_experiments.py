@@ -266,7 +266,7 @@ def test_names_are_readable():
     assert name_of(("lambda", 1e-5), learning_rate=2) == "families,distmult,learning-rate=2,lambda=1e-05,seed=0"
 
 
-SOFTMAX = {"schedule", "n3", "reciprocal", "softmax-candidates", "no-loops"}
+SOFTMAX = {"schedule", "n3", "reciprocal", "relation-weight", "softmax-candidates", "no-loops"}
 
 
 def test_distinct_trials_have_distinct_names_that_are_safe(tmp_path, monkeypatch):
@@ -298,7 +298,7 @@ def test_distinct_trials_have_distinct_names_that_are_safe(tmp_path, monkeypatch
         "batches", "final", "penalty-weight", "seed", *SOFTMAX,
     }  # fmt: skip
     softmax = {"loss": "softmax"}
-    chosen += [softmax] + [softmax | {name: 3} for name in ("softmax-candidates", "n3")]
+    chosen += [softmax] + [softmax | {name: 3} for name in ("softmax-candidates", "n3", "relation-weight")]
     chosen += [softmax | {name: True} for name in ("reciprocal", "no-loops")]
     chosen += [softmax | {"softmax-candidates": 1}, softmax | {"schedule": "constant"}]
     chosen += [everything | {"seed": seed} for seed in (0, 1)]

@@ -394,6 +394,15 @@ def test_a_run_at_chance_is_said(folder, tmp_path):
     )
 
 
+def test_softmax_at_chance_is_said(folder, tmp_path):
+    """ln N, and where the relation is asked for ln 2R of it, times its weight."""
+    options = ["--loss", "softmax", "--dim", 2, "--epochs", 1, "--learning-rate", 1e-9, "--relation-weight", 3]
+    result = invoke("train", "--data", folder, *options, "--out", tmp_path / "run")
+    run = cardkge.load_run(tmp_path / "run")
+    chance = math.log(len(run.entities)) + 3 * math.log(2 * len(run.relations))
+    assert f"{chance:.4f} is chance" in result.stderr
+
+
 def test_one_negative_is_warned_of(folder, tmp_path):
     result = invoke("train", "--data", folder, "--epochs", 1, "--dim", 2, "--negatives", 1, "--out", tmp_path / "run")
     assert "--negatives 1 corrupts tails alone" in result.stderr

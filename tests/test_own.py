@@ -162,7 +162,9 @@ def test_a_run_is_the_plain_algorithm_1(solution, tmp_path, extra):
         assert {name: record[name] for name in expected} == expected
 
 
-@pytest.mark.parametrize("extra", [{}, {"no_loops": True, "n3": 0.01}, {"softmax_candidates": 20}])
+@pytest.mark.parametrize(
+    "extra", [{}, {"no_loops": True, "n3": 0.01}, {"softmax_candidates": 20, "relation_weight": 0.5}]
+)
 def test_softmax_is_the_plain_loop(solution, tmp_path, extra):
     """In another order of summation, so not to the bit."""
     data = ring(tmp_path)

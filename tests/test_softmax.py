@@ -56,7 +56,7 @@ BOUNDS = np.array([[0.0, 2.0], [5.0, np.inf], [0.0, np.inf]])
 def cases():
     for kind in MODELS:
         for reciprocal in (False, True):
-            for case in ("all", "candidates", "loops", "penalty"):
+            for case in ("all", "candidates", "loops", "penalty", "relations"):
                 yield pytest.param(kind, reciprocal, case, id=f"{kind.name}-{reciprocal}-{case}")
 
 
@@ -69,7 +69,10 @@ def arguments_of(case, model, triples):
     if case == "loops":
         return settings_of(), {"loopless": np.array([True, False, True])}
     if case == "penalty":
-        return settings_of(penalty_weight=0.7), {"bounds": BOUNDS}
+        return settings_of(penalty_weight=0.7, relation_weight=0.3), {"bounds": BOUNDS}
+    if case == "relations":
+        candidates = draw_candidates(np.random.default_rng(5), model.n_entities, triples[:, ::2], 1)
+        return settings_of(relation_weight=1.5), {"candidates": candidates}
     return settings_of(), {}
 
 
@@ -147,6 +150,36 @@ def test_n3_by_hand():
     assert parts["n3"] == 2 * (2 * (125 + 1000) + 1) and parts["loss"] == 0
 
 
+def test_the_loss_of_relations_by_hand():
+    """Scores 0 and ln 2 of (0, ?, 1): softmax 1/3, 2/3; both sides ask."""
+    model = DistMult(2, 2, dim=1, dtype="float64")
+    model.params["entity"][:], model.params["relation"][:] = [[2], [3]], [[0], [np.log(2) / 6]]
+    without, some = (settings_of(n3=0.0, l2=0.0, relation_weight=weight) for weight in (0, 4.0))
+    for side in (0, 1):
+        alone, parts = (softmax_objective(model, [[0, 1, 1]], [side], of)[0] for of in (without, some))
+        assert parts["loss"] - alone["loss"] == pytest.approx(4 * np.log(1.5), rel=1e-13)
+        assert parts["objective"] == parts["loss"]
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("reciprocal", [False, True])
+def test_the_loss_of_relations_is_that_of_the_scores(kind, reciprocal):
+    """Of a reciprocal model all 2 R rows are asked, as those of a model with 2 R relations, and (t, r + R, h)."""
+    model, (triples, sides) = make(kind, reciprocal), make_batch()
+    twin = kind(N, len(model.params["relation"]), dim=DIM, dtype="float64", **({"hidden": 5} if kind is ERMLP else {}))
+    twin.params = model.params
+    expected, every = 0.0, np.arange(twin.n_relations)
+    for (h, r, t), side in zip(triples.tolist(), sides):
+        turned = reciprocal and side == 0
+        h, r, t = (t, r + R, h) if turned else (h, r, t)
+        scores = twin.score(np.full_like(every, h), every, np.full_like(every, t))
+        expected += np.logaddexp.reduce(scores) - scores[r]
+    losses = [
+        softmax_objective(model, triples, sides, settings_of(relation_weight=weight))[0]["loss"] for weight in (0, 0.7)
+    ]
+    assert losses[1] - losses[0] == pytest.approx(0.7 * expected, rel=1e-12)
+
+
 def test_candidates_hold_what_is_needed_and_are_as_likely_as_their_weights_say():
     rng, needed, counts = np.random.default_rng(0), np.array([7, 2, 2, 4]), np.zeros(12)
     for _ in range(3000):
@@ -218,9 +251,9 @@ def graph(n=60, relations=3, size=300, seed=4):
 
 RUNS = [
     {},
-    {"softmax_candidates": 10},
+    {"softmax_candidates": 10, "relation_weight": 0.5},
     {"model": "distmult", "no_loops": True, "reciprocal": False, "optimizer": "sgd", "learning_rate": 0.01},
-    {"model": "ermlp", "hidden": 6, "accumulator": 0.1, "dim": 5},
+    {"model": "ermlp", "hidden": 6, "accumulator": 0.1, "dim": 5, "relation_weight": 2.0},
     {"bounds": "mined", "penalty_weight": 0.1, "dtype": "float64"},
 ]
 
@@ -343,7 +376,8 @@ def test_what_is_not_given_follows_from_the_sizes():
 
 
 @pytest.mark.parametrize(
-    "name, value", [("n3", 0.1), ("reciprocal", True), ("softmax_candidates", 5), ("no_loops", True)]
+    "name, value",
+    [("n3", 0.1), ("reciprocal", True), ("relation_weight", 1.0), ("softmax_candidates", 5), ("no_loops", True)],
 )
 def test_what_is_for_softmax_is_refused_elsewhere(name, value):
     with pytest.raises(CardkgeError, match=f"{name} is for the softmax loss"):
@@ -415,7 +449,7 @@ def test_a_run_from_before_softmax_is_read(tmp_path):
     """Its config.json and state know nothing of the settings that came later."""
     folder, run = write_graph(tmp_path / "graph"), tmp_path / "run"
     command("train", "--data", folder, "--dim", 4, "--epochs", 1, "--out", run)
-    later = ["schedule", "n3", "reciprocal", "softmax-candidates", "no-loops"]
+    later = ["schedule", "n3", "reciprocal", "relation-weight", "softmax-candidates", "no-loops"]
     config = json.loads((run / "config.json").read_text())
     for name in later:
         del config["settings"][name]

@@ -721,7 +721,7 @@ def option_name(name):
 @pytest.mark.parametrize("name, value", list(other_values()), ids=str)
 def test_each_option_reaches_the_run(loss, name, value):
     """The command line of a trial sets what its options say."""
-    of_softmax = ("n3", "reciprocal", "softmax-candidates", "no-loops")
+    of_softmax = ("n3", "reciprocal", "relation-weight", "softmax-candidates", "no-loops")
     if (name in of_softmax and loss != "softmax") or (name == "extra-negatives" and loss != "logistic"):
         pytest.skip("train does not take them together")
     needs = {"patience": {"validate-every": 1}, "decay": {"optimizer": "sgd"}}

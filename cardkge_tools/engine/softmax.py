@@ -202,14 +202,27 @@ class SoftmaxTrainer(Trainer):
                 sums["n3"] += float(values.sum())
         return sums
 
-    def tiles(self, queries, columns, block, first, last):
-        """The rows first..last of a step, tile by tile; `losses` and `penalties` of the trainer sum what these find."""
+    def pairs(self, queries, columns):
+        """(h, ?, t) of each single query as `Queries` for a relation, and all relations as `Columns`: given is the
+        column of the tail, relations that of the head."""
+        rows = np.repeat(np.arange(len(queries.given)), np.diff(queries.limits))
+        ends, tail_open = (columns.given[rows], columns.answers), queries.sides[rows] == 1
+        heads, tails = np.where(tail_open, ends, ends[::-1])
+        answers, n_rows = queries.relations[rows], len(self.model.params["relation"])
+        none = np.full(len(rows), -1, np.int32)
+        of_relations = Columns(np.arange(n_rows, dtype=np.int32), (n_rows, 0.0), tails, answers, none)
+        limits = np.arange(len(rows) + 1, dtype=np.int64)
+        return Queries(tails, heads, np.zeros_like(tails), limits, answers), of_relations
+
+    def tiles(self, queries, columns, block, first, last, weight=None):
+        """The rows first..last of a step, tile by tile; `losses` and `penalties` of the trainer sum what these find.
+        weight: that of the loss of `pairs`, which know no bounds."""
         size = max(block, TILE // len(columns.ids) // block * block)
-        bounded = self.bounded_rows(queries)
+        bounded = self.bounded_rows(queries) if weight is None else None
         for start in range(first, last, size):
             tile = Tile(self, queries, columns, slice(start, min(start + size, last)), block, bounded)
             yield tile, slice(start, min(start + size, last))
-            self.losses.append(tile.losses)
+            self.losses.append(tile.losses if weight is None else weight * tile.losses)
             self.penalties.append(tile.penalties)
 
     def found(self):
@@ -236,7 +249,26 @@ class SoftmaxTrainer(Trainer):
         threads.run(kernels.d_query_rows, n, *of, d_vectors, d_given, d_relations, size=block)
         self.add_rows(columns.given, d_given, d_entity)
         self.add_rows(queries.relations, d_relations, d_relation)
+        if self.settings.relation_weight:
+            self.pair_gradients(*self.pairs(queries, columns), table, d_entity, d_relation)
         return self.found(), {"entity": d_entity, "relation": d_relation}
+
+    def pair_gradients(self, pairs, columns, table, d_entity, d_relation):
+        """Loss of the `pairs`, whose gradients are added to d_entity (m, w), of the candidates' rows `table`, and to
+        d_relation. Their vectors are those of queries for heads, h in the place of the relation: of ComplEx t conj(h),
+        whose inner product with a row r is Re(h r conj(t))."""
+        weight, relation, n = self.settings.relation_weight, self.model.params["relation"], len(pairs.given)
+        of = kind_of(self.model), table, table, pairs.given, pairs.relations, pairs.sides
+        names = "vectors", "d_vectors", "d_given", "d_relations"
+        vectors, d_vectors, d_tails, d_heads = (self.buffer(name, n, table.shape[1]) for name in names)
+        d_rows, block = np.zeros_like(relation), max(1, min(BLOCK, TILE // len(relation)))
+        for tile, rows in self.tiles(pairs, columns, block, 0, n, weight):
+            self.products(tile, rows, of, relation, vectors, d_vectors, d_rows)
+        self.threads.run(kernels.d_query_rows, n, *of, d_vectors, d_tails, d_heads, size=block)
+        for places, rows in ((pairs.given, d_tails), (pairs.relations, d_heads)):
+            rows *= weight
+            self.add_rows(places, rows, d_entity)
+        d_relation += weight * d_rows
 
     def products(self, tile, rows, of, table, vectors, d_vectors, d_entity):
         """Forward and backward pass of a tile. In its rows, a slice of the step's, the vectors of the queries and their
@@ -300,6 +332,15 @@ class SoftmaxTrainer(Trainer):
                 d_output += sums[1]
                 np.add.at(d_mine, given, d_rows)
                 np.add.at(d_relations, relations, d_rows)
+        if weight := self.settings.relation_weight:
+            pairs, columns = self.pairs(queries, columns)
+            for tile, rows in self.tiles(pairs, columns, block, 0, len(pairs.given), weight):
+                tail, head = pairs.given[rows], pairs.relations[rows]
+                d_rows, *sums = self.hidden_pass(tile, heads[head] + tails[tail], of_relations)
+                np.add.at(d_heads, head, weight * d_rows)
+                np.add.at(d_tails, tail, weight * d_rows)
+                d_relations += weight * sums[0]
+                d_output += weight * sums[1]
         d_hidden = embeddings.T @ d_heads, embeddings.T @ d_tails, params["relation"].T @ d_relations
         gradients = {
             "entity": d_heads @ w_h.T + d_tails @ w_t.T,
