@@ -630,6 +630,7 @@ PAPER = {  # what a setting is that is not given, with the paper's losses
     "schedule": "constant",
     "accumulator": 0.1,  # as in TensorFlow, which the paper used
     "n3": 0.0,
+    "relation_weight": 0.0,
     "project": "unit",
     "reciprocal": False,
     "softmax_candidates": 0,
@@ -667,7 +668,7 @@ class Settings:
     accumulator: float | None = None  # where AdaGrad's accumulators start
     l2: float = 0.0
     n3: float | None = None
-    relation_weight: float = 0.0
+    relation_weight: float | None = None
     project: str | None = None
     reciprocal: bool | None = None
     softmax_candidates: int | None = None
@@ -698,7 +699,7 @@ class Settings:
         """A copy in which nothing is left to the sizes of the graph."""
         if self.loss != "softmax":
             return replace(self)
-        rule = softmax_defaults(self, n_entities, n_triples)
+        rule = softmax_defaults(self, n_entities, n_relations, n_triples)
         return replace(self, **{name: value for name, value in rule.items() if getattr(self, name) is None})
 
     def check(self):
@@ -1207,10 +1208,11 @@ def softmax_loop(model, triples, settings, bounds=None):
     return history
 
 
-def softmax_defaults(settings, n_entities, n_triples):
+def softmax_defaults(settings, n_entities, n_relations, n_triples):
     """What follows from the sizes of a graph for a run under softmax, name -> value (docs/SOFTMAX.md has what was
     measured): N3 from 0.01 to 0.1, more in a large graph and where an entity has few triples; about 2,500 steps over
-    all entities, or, above 8,192 entities, 5,000 over a sixteenth of them (2,048 to 16,384); 10 to 60 epochs."""
+    all entities, or, above 8,192 entities, 5,000 over a sixteenth of them (2,048 to 16,384); 10 to 60 epochs; there,
+    with a hundred relations or more, each query is asked for its relation too."""
     queries, mlp, sampled = 2 * max(n_triples, 1), settings.model == "ermlp", n_entities > 8192
     batch_size = int(np.clip(round(2.5 * math.sqrt(queries)), 64, 4096))
     if settings.batch_size or settings.batches:
@@ -1227,6 +1229,7 @@ def softmax_defaults(settings, n_entities, n_triples):
         "schedule": "late",
         "accumulator": 0.0,
         "project": "none",
+        "relation_weight": 1.0 if settings.model in ("distmult", "complex") and sampled and n_relations >= 100 else 0.0,
         "n3": 0.0 if mlp else float(f"{np.clip(n3, 0.01, 0.1):.2g}"),
         "reciprocal": settings.model in DIMS,  # a class of one's own need not know of it
         "softmax_candidates": int(np.clip(n_entities // 16, 2**11, 2**14)) if sampled else 0,

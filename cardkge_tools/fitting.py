@@ -121,7 +121,7 @@ def update_settings(run, given):
 def show_rule(settings, given):
     """A line with what is not given and so follows from the loss and the sizes of the graph, under softmax."""
     names = ["model", "dim", "epochs", "batch_size", "learning_rate", "schedule", "n3", "reciprocal"]
-    names.append("softmax_candidates")
+    names += ["relation_weight", "softmax_candidates"]
     chosen = [f"{option_name(name)} {getattr(settings, name)}" for name in names if name not in given]
     if settings.loss == "softmax" and chosen:
         say(f"by the loss and the sizes of the graph: {', '.join(chosen)}")

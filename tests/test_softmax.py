@@ -373,6 +373,9 @@ def test_what_is_not_given_follows_from_the_sizes():
     found = given.resolved(40943, 11, 86835)
     assert (found.n3, found.softmax_candidates, found.reciprocal, found.epochs) == (0.0, 0, False, 3)
     assert found.batch_size == 17367 and found.validate_every == 1
+    sizes = ((14541, 237, 272115), (14541, 99, 272115), (8192, 237, 272115))
+    assert [settings.resolved(*size).relation_weight for size in sizes] == [1.0, 0.0, 0.0]
+    assert Settings(loss="softmax", model="ermlp").resolved(*sizes[0]).relation_weight == 0.0
 
 
 @pytest.mark.parametrize(
