@@ -1093,7 +1093,8 @@ def softmax_objective(model, triples, sides, settings, bounds=None, loopless=Non
 
     objective = loss + l2 + n3 + lambda * penalty, all sums over the queries, of their own three rows h, r, t:
     loss   -log softmax of the scores of all candidates, at the answer (`softmax_loss`), and settings.relation_weight
-           times that of the scores of (h, ?, t) with all relation rows, at the query's own (Chen et al. 2021);
+           times that of the scores of (h, ?, t) with all relation rows, at the query's own (Chen et al. 2021). A
+           query for a head of a reciprocal model is (t, r + R, ?), and all 2R rows are asked;
     l2     settings.l2 / 2 (||h||^2 + ||r||^2 + ||t||^2);
     n3     settings.n3 (||h||_3^3 + ||r||_3^3 + ||t||_3^3), of ComplEx the moduli (Lacroix et al. 2018, Eq. 7);
     penalty the sum of G_hr over the distinct (h, r) of the queries (h, r, ?) whose relation has a bound, with X_hr the
@@ -1211,16 +1212,16 @@ def softmax_loop(model, triples, settings, bounds=None):
 def softmax_defaults(settings, n_entities, n_relations, n_triples):
     """What follows from the sizes of a graph for a run under softmax, name -> value (docs/SOFTMAX.md has what was
     measured): N3 from 0.01 to 0.1, more in a large graph and where an entity has few triples; about 2,500 steps over
-    all entities, or, above 8,192 entities, 5,000 over a sixteenth of them (2,048 to 16,384); 10 to 60 epochs; there,
-    with a hundred relations or more, each query is asked for its relation too."""
-    queries, mlp, sampled = 2 * max(n_triples, 1), settings.model == "ermlp", n_entities > 8192
+    all entities, or, above 8,192 entities, 5,000 over a sixteenth of them (2,048 to 16,384); 10 to 60 epochs. DistMult
+    and ComplEx learn to tell the relation too, where there are a hundred or more and above 8,192 entities."""
+    queries, mlp, large = 2 * max(n_triples, 1), settings.model == "ermlp", n_entities > 8192
     batch_size = int(np.clip(round(2.5 * math.sqrt(queries)), 64, 4096))
     if settings.batch_size or settings.batches:
         batch_size = settings.batch_size or -(-queries // settings.batches)
     n3 = max(5e-4 * math.sqrt(n_entities), 0.2 * n_entities / max(n_triples, 1))
     epochs = settings.epochs
     if epochs is None:
-        epochs = int(np.clip(round((5000 if sampled else 2500) / math.ceil(queries / batch_size)), 10, 60))
+        epochs = int(np.clip(round((5000 if large else 2500) / math.ceil(queries / batch_size)), 10, 60))
     return {
         "dim": DIMS["ermlp"] if mlp else 128 if n_entities <= 10_000 else 256 if n_entities <= 100_000 else 100,
         "epochs": epochs,
@@ -1229,10 +1230,10 @@ def softmax_defaults(settings, n_entities, n_relations, n_triples):
         "schedule": "late",
         "accumulator": 0.0,
         "project": "none",
-        "relation_weight": 1.0 if settings.model in ("distmult", "complex") and sampled and n_relations >= 100 else 0.0,
+        "relation_weight": 1.0 if settings.model in ("distmult", "complex") and large and n_relations >= 100 else 0.0,
         "n3": 0.0 if mlp else float(f"{np.clip(n3, 0.01, 0.1):.2g}"),
         "reciprocal": settings.model in DIMS,  # a class of one's own need not know of it
-        "softmax_candidates": int(np.clip(n_entities // 16, 2**11, 2**14)) if sampled else 0,
+        "softmax_candidates": int(np.clip(n_entities // 16, 2**11, 2**14)) if large else 0,
         "penalty_weight": 0.0,
         "validate_every": max(1, -(-epochs // 5)),
     }

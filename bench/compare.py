@@ -263,7 +263,7 @@ def softmax(bench):
     without."""
     for rank, size in bench.sizes.softmax:
         rng, dataset = np.random.default_rng(0), bench.dataset
-        run = bench.run("complex", rank, loss="softmax", softmax_candidates=0)
+        run = bench.run("complex", rank, loss="softmax", softmax_candidates=0, relation_weight=0.0)
         model = run.model
         sides = np.repeat([0, 1], len(dataset.train))
         every = group_queries(model, np.concatenate((dataset.train, dataset.train)), sides)

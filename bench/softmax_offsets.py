@@ -50,8 +50,8 @@ class BiasTile(softmax.Tile):
     """A tile whose penalty is of score + b_r. d_bias (rows,) is the gradient of each row's bias, which gets no other
     part: softmax does not change where a number is added to a whole row."""
 
-    def __init__(self, trainer, queries, columns, rows, block, bounded):
-        super().__init__(trainer, queries, columns, rows, block, None if trainer.stopped else bounded)
+    def __init__(self, trainer, queries, columns, rows, block, bounded, weight):
+        super().__init__(trainer, queries, columns, rows, block, None if trainer.stopped else bounded, weight)
         # from here on `Tile` is to take no penalty itself: it would be of the scores without the bias
         self.penalised, self.bounded = bounded[rows], None
         self.relations = queries.relations[rows] % trainer.model.n_relations
@@ -85,10 +85,10 @@ class BiasTrainer(softmax.SoftmaxTrainer):
         self.bias = np.full(self.model.n_relations, -np.log(self.model.n_entities))
         self.squares = np.zeros(self.model.n_relations)
 
-    def tiles(self, *arguments):
+    def tiles(self, *arguments, **options):
         """As SoftmaxTrainer's, which makes BiasTiles here (see `trained`); after the last the biases are updated."""
         gradient = np.zeros(len(self.bias))
-        for tile, rows in super().tiles(*arguments):
+        for tile, rows in super().tiles(*arguments, **options):
             yield tile, rows
             np.add.at(gradient, tile.relations, tile.d_bias)
         pushed = gradient != 0

@@ -247,7 +247,7 @@ def complete_run(run, dataset, folder, relation, known, least, precision, out, t
         for line in lines:
             click.echo(line, nl=False)
         if not len(p):
-            say(f"no new fact of {len(heads):,} (h, r) is that probable", err=True)
+            say(f"no new fact of {len(heads):,} (h, r) is accepted", err=True)
         return
     replace_file(out, lambda file: file.writelines(line.encode("utf-8") for line in lines))
     expected = f", of which {p.sum():,.0f} are expected to be true" if len(p) else ""

@@ -93,7 +93,12 @@ training_options = options(  # the fields of Settings
     option("--accumulator", Real(min=0), None, f"Where sums of squared gradients start (adagrad).  [{BY_LOSS}0.1]"),
     option("--l2", Real(min=0), 0.0, "Weight of l2/2 ||row||^2 for the rows of each example."),
     option("--n3", Real(min=0), None, "Weight of the cubed moduli of the rows of each query (softmax)."),
-    option("--relation-weight", Real(min=0), None, "Weight of the loss of (h, ?, t), beside the two others (softmax)."),
+    option(
+        "--relation-weight",
+        Real(min=0),
+        None,
+        "Weight of the loss of (h, ?, t), beside those of its ends (softmax).  [default: by the sizes]",
+    ),
     option(
         "--project", choice("unit", "none"), None, f"Entity rows to norm 1 after each step, or not.  [{BY_LOSS}unit]"
     ),

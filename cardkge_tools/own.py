@@ -172,6 +172,7 @@ def check_results(model, where):
     for of, given, upstream in (
         (rows, (h, r, t), np.ones(n, dtype)),
         ("one head, one relation and many tails", (h[0], r[0], everyone), np.ones(m, dtype)),
+        ("one head, many relations and one tail", (h[0], r, t[0]), np.ones(n, dtype)),
     ):
         d_rows = three("d_phi", call("d_phi", *given, upstream, model.zero_gradients()), "d_h, d_r, d_t")
         for letter, d, row in zip("hrt", d_rows, (h, r, t)):

@@ -343,8 +343,8 @@ def load_run(folder, calibrated=True):
         _check_arrays(path, group, groups[group], model.shapes if there else {}, model.dtype)
     model.params, model.vocabulary = groups["params"], vocabulary_digest(entities, relations)
     best = {**state["best"], "params": groups["best"]} if state["best"] else None
-    types = read_types(folder / "types.tsv", entities)
     try:
+        types, prefixes = read_types(folder / "types.tsv", entities), read_prefixes(folder / "prefixes.tsv")
         bounds = read_tsv(folder / "bounds.tsv", Vocabulary(entities, relations, types))
     except CardkgeError as error:
         raise CardkgeError(f"{error}; {REMEDY}") from error
@@ -361,7 +361,7 @@ def load_run(folder, calibrated=True):
         bounds=constraints.plain,
         constraints=constraints if constraints.special else None,
         types=types,
-        prefixes=read_prefixes(folder / "prefixes.tsv"),
+        prefixes=prefixes,
         epoch=state["epoch"],
         step=state["step"],
         partial=state["partial"],

@@ -144,17 +144,17 @@ def is_input(path):
     folder, name = os.path.split(os.path.realpath(path))
     if name in RUN_FILES and all(os.path.isfile(os.path.join(folder, part)) for part in ("config.json", "model.npz")):
         return "run"
-    if name in TRIPLE_FILES:
-        return "data set"
     trains = any(os.path.isfile(os.path.join(folder, other)) for other in SPLIT_FILES["train"])
     return "data set" if trains and name in itertools.chain(*SPLIT_FILES.values()) else None
 
 
 class OutputName(PathName):
-    """A path to be written: not a file of a run or of a data set, which would be lost."""
+    """A path to be written: not a file of a run or of a data set, which would be lost, nor the name of a graph's."""
 
     def convert(self, value, param, ctx):
         value = super().convert(value, param, ctx)
+        if os.path.basename(value) in TRIPLE_FILES:
+            self.fail(f"{value} is the name of a graph's own triples, for `split`; choose another name.", param, ctx)
         if kind := os.path.isfile(value) and is_input(value):
             self.fail(f"{value} is a file of the {kind} there and would be lost; choose another name.", param, ctx)
         return value

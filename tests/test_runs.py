@@ -284,6 +284,8 @@ OTHER_FAULTS = {
     "no config.json": lambda folder: (folder / "config.json").unlink(),
     "bounds.tsv": lambda folder: (folder / "bounds.tsv").unlink(),
     "bounds.tsv:1": lambda folder: (folder / "bounds.tsv").write_text("r9\t0\t1\n"),
+    "types.tsv:1": lambda folder: (folder / "types.tsv").write_text("e0\n"),
+    "prefixes.tsv:1": lambda folder: (folder / "prefixes.tsv").write_text("x\n"),
     "history.csv": lambda folder: (folder / "history.csv").unlink(),
     "history.csv: cannot be read (expected": lambda folder: (folder / "history.csv").write_text(
         "epoch,objective\n1,0.5\n"

@@ -67,11 +67,12 @@ def arguments_of(case, model, triples):
         candidates = draw_candidates(np.random.default_rng(3), model.n_entities, needed, 2)
         return settings_of(), {"candidates": candidates}
     if case == "loops":
-        return settings_of(), {"loopless": np.array([True, False, True])}
+        return settings_of(relation_weight=0.5), {"loopless": np.array([True, False, True])}
     if case == "penalty":
         return settings_of(penalty_weight=0.7, relation_weight=0.3), {"bounds": BOUNDS}
     if case == "relations":
-        candidates = draw_candidates(np.random.default_rng(5), model.n_entities, triples[:, ::2], 1)
+        candidates = draw_candidates(np.random.default_rng(5), model.n_entities, triples[:, ::2], 2)
+        assert len(candidates[0]) < model.n_entities
         return settings_of(relation_weight=1.5), {"candidates": candidates}
     return settings_of(), {}
 
@@ -80,7 +81,7 @@ def arguments_of(case, model, triples):
 def test_gradients_are_those_of_the_objective(kind, reciprocal, case):
     model = make(kind, reciprocal)
     triples, sides = make_batch()
-    if case == "candidates":
+    if case in ("candidates", "relations"):
         triples[:, ::2] %= 5
     settings, options = arguments_of(case, model, triples)
 
@@ -105,12 +106,13 @@ def trainer_of(model, settings, threads, bounds=None, loopless=None):
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
 @pytest.mark.parametrize("kind, reciprocal, case", list(cases()))
 def test_a_step_is_the_definition_followed_by_the_optimiser(kind, reciprocal, case, optimizer, monkeypatch):
-    for block, tile in ((64, 2**24), (4, 60)):
+    for block, tile, pairs in ((64, 2**24, 4096), (4, 60, 5)):
         monkeypatch.setattr(engine, "BLOCK", block)
         monkeypatch.setattr(engine, "TILE", tile)
+        monkeypatch.setattr(engine, "PAIRS", pairs)
         model, twin = make(kind, reciprocal), make(kind, reciprocal)
         triples, sides = make_batch()
-        if case == "candidates":
+        if case in ("candidates", "relations"):
             triples[:, ::2] %= 5
         settings, options = arguments_of(case, model, triples)
         settings.optimizer, settings.project = optimizer, "none"
@@ -448,11 +450,16 @@ def test_the_commands_with_softmax(tmp_path):
     assert "chosen" in output and len(list((tmp_path / "t").glob("*/config.json"))) == 4
 
 
-def test_a_run_from_before_softmax_is_read(tmp_path):
-    """Its config.json and state know nothing of the settings that came later."""
+OF_SOFTMAX = ["schedule", "n3", "reciprocal", "relation-weight", "softmax-candidates", "no-loops"]
+
+
+@pytest.mark.parametrize("options, later", [
+    ([], OF_SOFTMAX), (["--loss", "softmax", "--relation-weight", 0.5, "--schedule", "constant"], ["relation-weight"]),
+])  # fmt: skip
+def test_a_run_from_before_a_setting_is_read(tmp_path, options, later):
+    """Its config.json and state know nothing of the settings that came later, whatever these are by the sizes now."""
     folder, run = write_graph(tmp_path / "graph"), tmp_path / "run"
-    command("train", "--data", folder, "--dim", 4, "--epochs", 1, "--out", run)
-    later = ["schedule", "n3", "reciprocal", "relation-weight", "softmax-candidates", "no-loops"]
+    command("train", "--data", folder, "--dim", 4, "--epochs", 1, *options, "--out", run)
     config = json.loads((run / "config.json").read_text())
     for name in later:
         del config["settings"][name]
@@ -465,7 +472,8 @@ def test_a_run_from_before_softmax_is_read(tmp_path):
     arrays["state"] = np.frombuffer(json.dumps(state).encode(), np.uint8)
     np.savez(run / "model.npz", **arrays)
     settings = cardkge.load_run(run).settings
-    assert settings.schedule == "constant" and settings.n3 == 0 and not settings.reciprocal
+    assert settings.schedule == "constant" and settings.relation_weight == 0
+    assert options or (settings.n3 == 0 and not settings.reciprocal)
     command("train", "--resume", "--epochs", 2, "--out", run)
 
 

@@ -19,6 +19,7 @@ from cardkge_tools.engine.trainer import Batches, NonFinite, Trainer
 BLOCK = 64  # rows of one matrix product: fixed, so that its bits do not depend on the threads
 TILE = 2**24  # scores that are in memory at once (at least one row)
 COLUMNS = 1024  # columns of one product of the backward pass
+PAIRS = 4096  # single queries whose relation is asked for at once
 
 
 @dataclass(frozen=True)
@@ -93,11 +94,11 @@ class Columns:
 
 class Tile:
     """Rows start..stop of a step's queries and their scores (rows, m), which become d objective / d score, block by
-    block; losses and penalties (rows,) are what it found."""
+    block; losses and penalties (rows,) are what it found. weight: of the loss."""
 
-    def __init__(self, trainer, queries, columns, rows, block, bounded):
+    def __init__(self, trainer, queries, columns, rows, block, bounded, weight):
         limits, n = queries.limits, rows.stop - rows.start
-        self.settings, self.block, self.parts = trainer.settings, block, columns.parts
+        self.settings, self.block, self.parts, self.weight = trainer.settings, block, columns.parts, weight
         self.scores = trainer.buffer("scores", n, len(columns.ids))
         self.limits = limits[rows.start : rows.stop + 1] - limits[rows.start]
         self.answers, self.masked = columns.answers[limits[rows.start] : limits[rows.stop]], columns.masked[rows]
@@ -117,6 +118,9 @@ class Tile:
             first, last, self.scores, self.masked, self.parts, self.limits, self.answers,
             (self.losses, self.extra, self.slopes),
         )  # fmt: skip
+        if self.weight != 1:
+            self.losses[first:last] *= self.weight
+            self.scores[first:last] *= self.weight
 
 
 class SoftmaxTrainer(Trainer):
@@ -124,8 +128,8 @@ class SoftmaxTrainer(Trainer):
 
     A step of DistMult or ComplEx: by blocks of rows the scores of all candidates (a matrix product), the coefficients
     d objective / d score in their place, and the gradient of the queries (a product); then by blocks of columns the
-    gradient of the candidates (a product), and the update of these, all of them. ER-MLP is scored on hidden rows by
-    `kernels.hidden_scores`.
+    gradient of the candidates (a product), and the update of these, all of them. Where the relation is asked for too,
+    once more so with relation rows for candidates. ER-MLP is scored on hidden rows by `kernels.hidden_scores`.
     """
 
     def __init__(self, model, accumulators, settings, bounds, triples, threads):
@@ -203,26 +207,25 @@ class SoftmaxTrainer(Trainer):
         return sums
 
     def pairs(self, queries, columns):
-        """(h, ?, t) of each single query as `Queries` for a relation, and all relations as `Columns`: given is the
-        column of the tail, relations that of the head."""
+        """A generator of the questions (h, ?, t), one of each single query, some at a time: `Queries` whose answer is
+        their relation row, given being the column of t and relations that of h, and the relation rows as `Columns`."""
         rows = np.repeat(np.arange(len(queries.given)), np.diff(queries.limits))
         ends, tail_open = (columns.given[rows], columns.answers), queries.sides[rows] == 1
         heads, tails = np.where(tail_open, ends, ends[::-1])
-        answers, n_rows = queries.relations[rows], len(self.model.params["relation"])
-        none = np.full(len(rows), -1, np.int32)
-        of_relations = Columns(np.arange(n_rows, dtype=np.int32), (n_rows, 0.0), tails, answers, none)
-        limits = np.arange(len(rows) + 1, dtype=np.int64)
-        return Queries(tails, heads, np.zeros_like(tails), limits, answers), of_relations
+        answers, ids = queries.relations[rows], np.arange(len(self.model.params["relation"]), dtype=np.int32)
+        for start in range(0, len(rows), PAIRS):
+            h, t, r = (part[start : start + PAIRS] for part in (heads, tails, answers))
+            of_relations = Columns(ids, (len(ids), 0.0), t, r, np.full(len(h), -1, np.int32))
+            yield Queries(t, h, np.zeros_like(t), np.arange(len(h) + 1), r), of_relations
 
-    def tiles(self, queries, columns, block, first, last, weight=None):
+    def tiles(self, queries, columns, block, first, last, bounded=None, weight=1.0):
         """The rows first..last of a step, tile by tile; `losses` and `penalties` of the trainer sum what these find.
-        weight: that of the loss of `pairs`, which know no bounds."""
+        bounded: of `bounded_rows`; weight: of the loss."""
         size = max(block, TILE // len(columns.ids) // block * block)
-        bounded = self.bounded_rows(queries) if weight is None else None
         for start in range(first, last, size):
-            tile = Tile(self, queries, columns, slice(start, min(start + size, last)), block, bounded)
+            tile = Tile(self, queries, columns, slice(start, min(start + size, last)), block, bounded, weight)
             yield tile, slice(start, min(start + size, last))
-            self.losses.append(tile.losses if weight is None else weight * tile.losses)
+            self.losses.append(tile.losses)
             self.penalties.append(tile.penalties)
 
     def found(self):
@@ -244,31 +247,31 @@ class SoftmaxTrainer(Trainer):
         d_entity, d_relation = self.buffer("d_entity", m, width), np.zeros_like(params["relation"])
         block = max(1, min(BLOCK, TILE // m))
         self.losses, self.penalties = [], []
-        for tile, rows in self.tiles(queries, columns, block, 0, n):
+        for tile, rows in self.tiles(queries, columns, block, 0, n, self.bounded_rows(queries)):
             self.products(tile, rows, of, table, vectors, d_vectors, d_entity)
         threads.run(kernels.d_query_rows, n, *of, d_vectors, d_given, d_relations, size=block)
         self.add_rows(columns.given, d_given, d_entity)
         self.add_rows(queries.relations, d_relations, d_relation)
         if self.settings.relation_weight:
-            self.pair_gradients(*self.pairs(queries, columns), table, d_entity, d_relation)
+            for pairs, of_relations in self.pairs(queries, columns):
+                self.pair_gradients(pairs, of_relations, table, d_entity, d_relation)
         return self.found(), {"entity": d_entity, "relation": d_relation}
 
     def pair_gradients(self, pairs, columns, table, d_entity, d_relation):
-        """Loss of the `pairs`, whose gradients are added to d_entity (m, w), of the candidates' rows `table`, and to
+        """Loss of some `pairs`, whose gradients are added to d_entity (m, w), of the candidates' rows `table`, and to
         d_relation. Their vectors are those of queries for heads, h in the place of the relation: of ComplEx t conj(h),
         whose inner product with a row r is Re(h r conj(t))."""
-        weight, relation, n = self.settings.relation_weight, self.model.params["relation"], len(pairs.given)
+        relation, n = self.model.params["relation"], len(pairs.given)
         of = kind_of(self.model), table, table, pairs.given, pairs.relations, pairs.sides
         names = "vectors", "d_vectors", "d_given", "d_relations"
         vectors, d_vectors, d_tails, d_heads = (self.buffer(name, n, table.shape[1]) for name in names)
-        d_rows, block = np.zeros_like(relation), max(1, min(BLOCK, TILE // len(relation)))
-        for tile, rows in self.tiles(pairs, columns, block, 0, n, weight):
+        d_rows, block = np.empty_like(relation), max(1, min(BLOCK, TILE // len(relation)))
+        for tile, rows in self.tiles(pairs, columns, block, 0, n, weight=self.settings.relation_weight):
             self.products(tile, rows, of, relation, vectors, d_vectors, d_rows)
         self.threads.run(kernels.d_query_rows, n, *of, d_vectors, d_tails, d_heads, size=block)
-        for places, rows in ((pairs.given, d_tails), (pairs.relations, d_heads)):
-            rows *= weight
-            self.add_rows(places, rows, d_entity)
-        d_relation += weight * d_rows
+        self.add_rows(pairs.given, d_tails, d_entity)
+        self.add_rows(pairs.relations, d_heads, d_entity)
+        d_relation += d_rows
 
     def products(self, tile, rows, of, table, vectors, d_vectors, d_entity):
         """Forward and backward pass of a tile. In its rows, a slice of the step's, the vectors of the queries and their
@@ -325,22 +328,24 @@ class SoftmaxTrainer(Trainer):
         for first, last in itertools.pairwise(limits):
             turn = slice(None) if sides[first] == 1 else slice(None, None, -1)
             (mine, others), (d_mine, d_others) = (heads, tails)[turn], (d_heads, d_tails)[turn]
-            for tile, rows in self.tiles(queries, columns, block, first, last):
+            for tile, rows in self.tiles(queries, columns, block, first, last, self.bounded_rows(queries)):
                 given, relations = columns.given[rows], queries.relations[rows]
                 d_rows, *sums = self.hidden_pass(tile, mine[given] + of_relations[relations], others)
                 d_others += sums[0]
                 d_output += sums[1]
                 np.add.at(d_mine, given, d_rows)
                 np.add.at(d_relations, relations, d_rows)
-        if weight := self.settings.relation_weight:
-            pairs, columns = self.pairs(queries, columns)
-            for tile, rows in self.tiles(pairs, columns, block, 0, len(pairs.given), weight):
+        weight = self.settings.relation_weight
+        for pairs, rows_of in self.pairs(queries, columns) if weight else ():
+            n = len(pairs.given)
+            block = max(1, min(-(-n // 8), TILE // len(of_relations)))
+            for tile, rows in self.tiles(pairs, rows_of, block, 0, n, weight=weight):
                 tail, head = pairs.given[rows], pairs.relations[rows]
                 d_rows, *sums = self.hidden_pass(tile, heads[head] + tails[tail], of_relations)
-                np.add.at(d_heads, head, weight * d_rows)
-                np.add.at(d_tails, tail, weight * d_rows)
-                d_relations += weight * sums[0]
-                d_output += weight * sums[1]
+                np.add.at(d_heads, head, d_rows)
+                np.add.at(d_tails, tail, d_rows)
+                d_relations += sums[0]
+                d_output += sums[1]
         d_hidden = embeddings.T @ d_heads, embeddings.T @ d_tails, params["relation"].T @ d_relations
         gradients = {
             "entity": d_heads @ w_h.T + d_tails @ w_t.T,
