@@ -28,6 +28,7 @@ from cardkge_tools.options import (
 )
 from cardkge_tools.terminal import (
     AT_LEAST_1,
+    BOUNDS_OUTPUT,
     FILE,
     FOLDER,
     OUTPUT,
@@ -118,7 +119,7 @@ def show(name, columns, json_file):
     "--likelihood", Real(0, 1, min_open=True, max_open=True), 0.9, "Share of subjects that a maximum must hold for."
 )
 @option("--min-support", AT_LEAST_1, 1, "Subjects with as many objects as the maximum, at least.")
-@option("--out", OUTPUT, None, "Write a bounds file there: TSV, or SHACL where the name ends in .ttl.")
+@option("--out", BOUNDS_OUTPUT, None, "Write a bounds file there: TSV, or SHACL where the name ends in .ttl.")
 @json_option
 @click.pass_context
 def mine(ctx, data, columns, population, confidence, likelihood, min_support, out, json_file):
@@ -195,7 +196,7 @@ def bounds():
 
 @bounds.command()
 @click.argument("source", metavar="IN", type=FILE)
-@click.argument("target", metavar="OUT", type=OUTPUT)
+@click.argument("target", metavar="OUT", type=BOUNDS_OUTPUT)
 @click.option("--prefix", metavar="NAME=IRI", multiple=True, help="A prefix of names; repeatable.")
 @option("--as standard", choice("shacl", "owl"), "shacl", "What Turtle is written in.")
 def convert(source, target, prefix, standard):
@@ -211,7 +212,9 @@ def convert(source, target, prefix, standard):
 @main.command()
 @run_argument
 @click.option("--format", "form", required=True, type=choice("word2vec", "tsv", "npz", "tensorboard"), help="Format.")
-@click.option("--out", required=True, type=OutputName(), help="File (word2vec, npz) or folder (tsv, tensorboard).")
+@click.option(
+    "--out", required=True, type=OutputName(dir_okay=True), help="File (word2vec, npz) or folder (tsv, tensorboard)."
+)
 def export(folder, form, out):
     """Write the embeddings of RUN for other programs; docs/FORMATS.md describes the files."""
     from cardkge_tools.export import export as write

@@ -342,7 +342,10 @@ def read_prefixes(path):
                 raise CardkgeError(f"{path}:{at}: expected prefix and namespace with a tab between, found {line!r}")
             if prefix in prefixes.namespaces:
                 raise CardkgeError(f"{path}:{at}: prefix {prefix!r} for the second time; keep one of the lines")
-            prefixes.add(prefix, namespace)
+            try:
+                prefixes.add(prefix, namespace)
+            except CardkgeError as error:
+                raise CardkgeError(f"{path}:{at}: {error}") from None
     return prefixes
 
 

@@ -640,7 +640,11 @@ def _read_history(path, epochs):
     """The records of the first `epochs` epochs: the file may be ahead of model.npz, see save_run."""
     try:
         with open(path, encoding="utf-8", newline="") as file:
-            rows = [{name: float(x) for name, x in row.items() if x != ""} for row in csv.DictReader(file, strict=True)]
+            rows = list(csv.DictReader(file, strict=True))
+        for at, row in enumerate(rows, 2):
+            if None in row.values():
+                raise ValueError(f"line {at} is cut short")
+        rows = [{name: float(x) for name, x in row.items() if x != ""} for row in rows]
         history = [{**row, "epoch": int(row["epoch"])} for row in rows if row["epoch"] <= epochs]
         if [record["epoch"] for record in history] != list(range(1, epochs + 1)):
             raise ValueError(f"expected the epochs 1 to {epochs}")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from cardkge_tools import RUN_FILES, SPLIT_FILES, TRIPLE_FILES
+from cardkge_tools import RUN_FILES, SPLIT_FILES, TEXTS, TRIPLE_FILES
 from cardkge_tools.display import shown
 
 PLAIN_LINES = 15  # of progress, where the output is no terminal
@@ -140,28 +140,33 @@ AT_LEAST_0, AT_LEAST_1 = click.IntRange(0, 10**9), click.IntRange(1, 10**9)
 
 
 def is_input(path):
-    """What a file is a part of, "run" or "data set"; None for any other."""
+    """What has a file of this name there, "run" or "data set"; None where neither has."""
     folder, name = os.path.split(os.path.realpath(path))
     if name in RUN_FILES and all(os.path.isfile(os.path.join(folder, part)) for part in ("config.json", "model.npz")):
         return "run"
-    trains = any(os.path.isfile(os.path.join(folder, other)) for other in SPLIT_FILES["train"])
-    return "data set" if trains and name in itertools.chain(*SPLIT_FILES.values()) else None
+    graphs = *SPLIT_FILES["train"], *TRIPLE_FILES
+    is_graph = name in TRIPLE_FILES or any(os.path.isfile(os.path.join(folder, other)) for other in graphs)
+    return "data set" if is_graph and name in (*itertools.chain(*SPLIT_FILES.values()), *TRIPLE_FILES, *TEXTS) else None
 
 
 class OutputName(PathName):
-    """A path to be written: not a file of a run or of a data set, which would be lost, nor the name of a graph's."""
+    """A path to be written: not the name of a file of a run or of a data set, which would be lost or, as a second train
+    split, in the way. own: names that the command makes for data sets."""
+
+    def __init__(self, *own, dir_okay=False):
+        super().__init__(dir_okay=dir_okay)
+        self.own = own
 
     def convert(self, value, param, ctx):
         value = super().convert(value, param, ctx)
-        if os.path.basename(value) in TRIPLE_FILES:
-            self.fail(f"{value} is the name of a graph's own triples, for `split`; choose another name.", param, ctx)
-        if kind := os.path.isfile(value) and is_input(value):
-            self.fail(f"{value} is a file of the {kind} there and would be lost; choose another name.", param, ctx)
+        kind = is_input(value)
+        if kind and not (kind == "data set" and os.path.basename(value) in self.own):
+            self.fail(f"{value} is the name of a file of a {kind}; choose another name.", param, ctx)
         return value
 
 
 FILE, FOLDER = PathName(dir_okay=False), PathName(path_type=Path)
-OUTPUT = OutputName(dir_okay=False)
+OUTPUT, BOUNDS_OUTPUT = OutputName(), OutputName("bounds.tsv")
 
 
 def was_given(context, name):

@@ -288,10 +288,12 @@ def test_no_output_replaces_a_file_of_a_run_or_a_data_set(words, ring_run, tmp_p
     words = [places.get(word, word) for word in words.split()]
     (tmp_path / "link").symlink_to(run / "config.json")
     kinds = dict.fromkeys((run / "model.npz", run / "metrics.json", tmp_path / "link"), "run")
-    assert "the name of a graph's own triples" in usage_error(invoke(*words, tmp_path / "triples.tsv"))
+    for target in (tmp_path / "triples.tsv", data / "train.tsv", data / "valid.txt.gz", data / "types.tsv"):
+        assert "is the name of a file of a data set" in usage_error(invoke(*words, target))
+        assert not target.exists()
     for target, kind in (kinds | dict.fromkeys((data / "train.txt", data / "test.txt"), "data set")).items():
         before = target.read_bytes()
-        assert f"is a file of the {kind} there and would be lost" in usage_error(invoke(*words, target))
+        assert f"is the name of a file of a {kind};" in usage_error(invoke(*words, target))
         assert target.read_bytes() == before
 
 
@@ -303,3 +305,8 @@ def test_files_that_only_have_such_names_are_written_again(ring_run, tmp_path):
             ok("mine", "--data", data, option, tmp_path / name)
     for _ in range(2):
         ok("mine", "--data", data, "--out", data / "bounds.tsv")
+    before = (data / "bounds.tsv").read_bytes()
+    assert "is the name of a file of a data set" in usage_error(
+        invoke("mine", "--data", data, "--json", data / "bounds.tsv")
+    )
+    assert (data / "bounds.tsv").read_bytes() == before

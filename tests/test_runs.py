@@ -286,6 +286,10 @@ OTHER_FAULTS = {
     "bounds.tsv:1": lambda folder: (folder / "bounds.tsv").write_text("r9\t0\t1\n"),
     "types.tsv:1": lambda folder: (folder / "types.tsv").write_text("e0\n"),
     "prefixes.tsv:1": lambda folder: (folder / "prefixes.tsv").write_text("x\n"),
+    "prefixes.tsv:2": lambda folder: (folder / "prefixes.tsv").write_text("\nex\tno iri\n"),
+    "history.csv: cannot be read (line 3 is cut short)": lambda folder: (folder / "history.csv").write_text(
+        "epoch,objective\n1,0.5\n2\n"
+    ),
     "history.csv": lambda folder: (folder / "history.csv").unlink(),
     "history.csv: cannot be read (expected": lambda folder: (folder / "history.csv").write_text(
         "epoch,objective\n1,0.5\n"

@@ -78,6 +78,7 @@ def take_step(run, trainer, batch, rate):
         sums = trainer.step(*batch, rate)
     except NonFinite as error:
         hint = " or --project unit" if settings.project == "none" else ""
+        hint = ", --relation-weight" * bool(settings.relation_weight) + hint
         raise NonFinite(
             f"{error} at epoch {run.epoch + 1}, step {run.step + 1}; use a smaller learning rate (it is"
             f" {settings.learning_rate:g}), l2 or lambda{hint}"
