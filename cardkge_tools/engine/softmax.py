@@ -237,41 +237,40 @@ class SoftmaxTrainer(Trainer):
         """Loss, penalty and gradients of DistMult or ComplEx: (sums, gradients), those of the entities as rows of the
         columns."""
         model, threads, params, ids = self.model, self.threads, self.model.params, columns.ids
-        n, m, width, table = len(queries.given), len(ids), params["entity"].shape[1], params["entity"]
+        m, width, table = len(ids), params["entity"].shape[1], params["entity"]
         if m < model.n_entities:
             table = self.buffer("candidates", m, width)
             threads.run(lambda i, j: kernels.take_rows(params["entity"], ids[i:j], table[i:j]), m, size=COLUMNS)
-        of = kind_of(model), params["entity"], params["relation"], queries.given, queries.relations, queries.sides
-        names = "vectors", "d_vectors", "d_given", "d_relations"
-        vectors, d_vectors, d_given, d_relations = (self.buffer(name, n, width) for name in names)
         d_entity, d_relation = self.buffer("d_entity", m, width), np.zeros_like(params["relation"])
-        block = max(1, min(BLOCK, TILE // m))
         self.losses, self.penalties = [], []
-        for tile, rows in self.tiles(queries, columns, block, 0, n, self.bounded_rows(queries)):
-            self.products(tile, rows, of, table, vectors, d_vectors, d_entity)
-        threads.run(kernels.d_query_rows, n, *of, d_vectors, d_given, d_relations, size=block)
+        tables, bounded = (params["entity"], params["relation"]), self.bounded_rows(queries)
+        d_given, d_relations = self.asked(queries, columns, tables, table, d_entity, bounded)
         self.add_rows(columns.given, d_given, d_entity)
         self.add_rows(queries.relations, d_relations, d_relation)
-        if self.settings.relation_weight:
-            for pairs, of_relations in self.pairs(queries, columns):
-                self.pair_gradients(pairs, of_relations, table, d_entity, d_relation)
+        weight, d_rows = self.settings.relation_weight, np.empty_like(d_relation)
+        for pairs, of_relations in self.pairs(queries, columns) if weight else ():
+            # queries for heads with h in the place of the relation: of ComplEx t conj(h), times a row r Re(h r conj(t))
+            d_tails, d_heads = self.asked(
+                pairs, of_relations, (table, table), params["relation"], d_rows, weight=weight
+            )
+            self.add_rows(pairs.given, d_tails, d_entity)
+            self.add_rows(pairs.relations, d_heads, d_entity)
+            d_relation += d_rows
         return self.found(), {"entity": d_entity, "relation": d_relation}
 
-    def pair_gradients(self, pairs, columns, table, d_entity, d_relation):
-        """Loss of some `pairs`, whose gradients are added to d_entity (m, w), of the candidates' rows `table`, and to
-        d_relation. Their vectors are those of queries for heads, h in the place of the relation: of ComplEx t conj(h),
-        whose inner product with a row r is Re(h r conj(t))."""
-        relation, n = self.model.params["relation"], len(pairs.given)
-        of = kind_of(self.model), table, table, pairs.given, pairs.relations, pairs.sides
+    def asked(self, queries, columns, tables, candidates, d_candidates, bounded=None, weight=1.0):
+        """Forward and backward pass of queries, made of rows `given` and `relations` of the two tables, with all
+        candidates (m, w): d_candidates (m, w) is written, and the gradients of the two rows of each, (n, w), returned,
+        in memory that the next call uses again. bounded, weight: as `tiles` takes them."""
+        n, width = len(queries.given), candidates.shape[1]
+        of = kind_of(self.model), *tables, queries.given, queries.relations, queries.sides
         names = "vectors", "d_vectors", "d_given", "d_relations"
-        vectors, d_vectors, d_tails, d_heads = (self.buffer(name, n, table.shape[1]) for name in names)
-        d_rows, block = np.empty_like(relation), max(1, min(BLOCK, TILE // len(relation)))
-        for tile, rows in self.tiles(pairs, columns, block, 0, n, weight=self.settings.relation_weight):
-            self.products(tile, rows, of, relation, vectors, d_vectors, d_rows)
-        self.threads.run(kernels.d_query_rows, n, *of, d_vectors, d_tails, d_heads, size=block)
-        self.add_rows(pairs.given, d_tails, d_entity)
-        self.add_rows(pairs.relations, d_heads, d_entity)
-        d_relation += d_rows
+        vectors, d_vectors, d_given, d_relations = (self.buffer(name, n, width) for name in names)
+        block = max(1, min(BLOCK, TILE // len(candidates)))
+        for tile, rows in self.tiles(queries, columns, block, 0, n, bounded, weight):
+            self.products(tile, rows, of, candidates, vectors, d_vectors, d_candidates)
+        self.threads.run(kernels.d_query_rows, n, *of, d_vectors, d_given, d_relations, size=block)
+        return d_given, d_relations
 
     def products(self, tile, rows, of, table, vectors, d_vectors, d_entity):
         """Forward and backward pass of a tile. In its rows, a slice of the step's, the vectors of the queries and their
