@@ -711,8 +711,8 @@ def test_empty_values_are_wrong_usage(trained, tmp_path, monkeypatch, arguments)
         (("--epochs", 1, "--validate-every", 1, "--patience", 1), []),
     ],
 )  # fmt: skip
-def test_options_that_change_nothing_are_said(tmp_path, options, lines):
-    command = ("train", "--dim", 2, "--epochs", 0, "--threads", 1, *options, "--out", tmp_path / "run")
+def test_options_that_change_nothing_are_said(graph, tmp_path, options, lines):
+    command = ("train", "--data", graph, "--dim", 2, "--epochs", 0, "--threads", 1, *options, "--out", tmp_path / "run")
     said = [line for line in ok(*command).stderr.splitlines() if "makes no difference" in line]
     found = [line.split()[1].removeprefix("--") for line in said]
     assert sorted(found) == sorted(lines)
