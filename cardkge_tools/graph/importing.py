@@ -19,7 +19,7 @@ import numpy as np
 from cardkge import CardkgeError, triple_keys
 from cardkge_tools import SPLITS
 from cardkge_tools.graph import bound_files, rdf, shacl
-from cardkge_tools.graph.bounds import Vocabulary, read_tsv, read_types
+from cardkge_tools.graph.bounds import Vocabulary, read_tsv, read_types, write_tsv
 from cardkge_tools.graph.graphs import first_lines_warnings, later_occurrences, load_triples, refuse_statements
 from cardkge_tools.graph.names import Names, packed, triple_lines
 from cardkge_tools.graph.spelling import look_alike_warnings, plain_form
@@ -561,6 +561,6 @@ def _write_bounds(result, files, prefixes, schema):
     types = read_types(result.folder / TYPES, entities)
     graph = Vocabulary(entities, relations, types, prefixes)
     found, notes = bound_files.read_files(files, graph, prefixes, schema)
-    bounds.write_tsv(result.folder / BOUNDS, found)
+    write_tsv(result.folder / BOUNDS, found)
     result.bounds = len(found)
     result.notes += notes
