@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from cardkge_tools.options import (
+from cardkge_tools.shell.options import (
     MODEL_TITLES,
     PAPER_TABLES,
     acceptance_options,
@@ -26,7 +26,7 @@ from cardkge_tools.options import (
     training_options,
     trial_threads_option,
 )
-from cardkge_tools.terminal import (
+from cardkge_tools.shell.terminal import (
     AT_LEAST_1,
     BOUNDS_OUTPUT,
     FILE,
@@ -68,7 +68,7 @@ def data(ctx, json_file):
     """The data sets: their sizes, and where they were found."""
     if ctx.invoked_subcommand:
         return
-    from cardkge_tools.reports import show_data_sets
+    from cardkge_tools.experiments.reports import show_data_sets
 
     show_data_sets(json_file)
 
@@ -77,7 +77,7 @@ def data(ctx, json_file):
 @click.argument("name")
 def fetch(name):
     """Download the data set NAME, check it, and keep it in the user's cache."""
-    from cardkge_tools.download import fetch_dataset
+    from cardkge_tools.shell.download import fetch_dataset
 
     def progress(done, total):
         of = f" of {total / 1e6:.1f}" if total else ""
@@ -94,9 +94,9 @@ def fetch(name):
 def show(name, columns, json_file):
     """Sizes of the data set NAME (or of the folder NAME), a triple of each relation, and what train gives away of test:
     facts that are in train too, turned round or under the name of another relation."""
-    from cardkge_tools.files import is_stdout, write_json
-    from cardkge_tools.opening import open_data
-    from cardkge_tools.reports import data_report, show_data_set
+    from cardkge_tools.experiments.reports import data_report, show_data_set
+    from cardkge_tools.graph.graphs import open_data
+    from cardkge_tools.shell.files import is_stdout, write_json
 
     dataset = open_data(name, columns)
     report = data_report(dataset)
@@ -129,7 +129,7 @@ def mine(ctx, data, columns, population, confidence, likelihood, min_support, ou
     ^relation), and of the subjects of a class where it has fewer. Of the subjects with M objects or more, the share
     with just M is at least --likelihood, with --confidence (0.95 unless given; Hoeffding's bound).
     """
-    from cardkge_tools.mining import mine_maxima, mine_plain
+    from cardkge_tools.graph.mining import mine_maxima, mine_plain
 
     if confidence is None and not any(was_given(ctx, name) for name in ("min_support", "likelihood")):
         mine_plain(data, columns, population, out, json_file)
@@ -163,7 +163,7 @@ def import_(files, out, bounds, prefix, force, json_file, **options):
     prefixes.tsv   what the short names stand for
     bounds.tsv     of --bounds
     """
-    from cardkge_tools.intake import run_import
+    from cardkge_tools.graph.intake import run_import
 
     run_import(files, out, bounds, prefix, force, json_file, options)
 
@@ -184,7 +184,7 @@ def split(folder, out, no_group, json_file, **options):
     Every entity and relation stays in train. A fact and its twin in an inverse, symmetric or nearly equal relation go
     into one split, so that test is not read off train. The other files of DIR are copied.
     """
-    from cardkge_tools.intake import run_split
+    from cardkge_tools.graph.intake import run_split
 
     run_split(folder, out, not no_group, json_file, options)
 
@@ -204,7 +204,7 @@ def convert(source, target, prefix, standard):
 
     Short names are those of a prefixes.tsv beside the TSV file, if there is one.
     """
-    from cardkge_tools.intake import run_convert
+    from cardkge_tools.graph.intake import run_convert
 
     run_convert(source, target, prefix, standard)
 
@@ -217,8 +217,8 @@ def convert(source, target, prefix, standard):
 )
 def export(folder, form, out):
     """Write the embeddings of RUN for other programs; docs/FORMATS.md describes the files."""
-    from cardkge_tools.export import export as write
-    from cardkge_tools.runs import load_run
+    from cardkge_tools.answers.runs import load_run
+    from cardkge_tools.graph.export import export as write
 
     for path in write(load_run(folder), form, out):
         click.echo(path)
@@ -242,11 +242,11 @@ def train(ctx, out, resume, force, no_calibrate, threads, final, **options):
     Ctrl-C saves the state and says how to go on. The same seed and settings give the same
     parameters, bit by bit, whatever the threads and however often the run was resumed.
     """
-    from cardkge import option_name
-    from cardkge_tools.files import in_use, sole_use
-    from cardkge_tools.fitting import fit, new_folder, resume_run, show_rule, train_final
-    from cardkge_tools.opening import open_data
-    from cardkge_tools.runs import new_run
+    from cardkge_tools.answers.runs import new_run
+    from cardkge_tools.definitions.settings import option_name
+    from cardkge_tools.experiments.fitting import fit, new_folder, resume_run, show_rule, train_final
+    from cardkge_tools.graph.graphs import open_data
+    from cardkge_tools.shell.files import in_use, sole_use
 
     given = {name for name in ctx.params if was_given(ctx, name)}
     if final is not None:
@@ -327,16 +327,16 @@ def evaluate(
         for name in ("split", "setting", "ties", "by", "candidates", "skip_unknown", "no_loops"):
             if was_given(ctx, name):
                 raise click.UsageError(f"--{name.replace('_', '-')} is for ranks, and --sets measures sets.")
-        from cardkge_tools.facts import evaluate_command
+        from cardkge_tools.answers.facts import evaluate_command
 
         evaluate_command(folder, data, min_probability, precision, loops, threads, json_file, plot)
         return
     for name in ("min_probability", "precision", "loops", "plot"):
         if was_given(ctx, name):
             raise click.UsageError(f"--{name.replace('_', '-')} needs --sets.")
-    from cardkge_tools.files import is_stdout, write_json
-    from cardkge_tools.opening import open_to_measure
-    from cardkge_tools.reports import evaluation
+    from cardkge_tools.answers.opening import open_to_measure
+    from cardkge_tools.experiments.reports import evaluation
+    from cardkge_tools.shell.files import is_stdout, write_json
 
     run, dataset = open_to_measure(folder, data, skip_unknown)
     with counter("ranked") as progress:
@@ -360,7 +360,7 @@ def evaluate(
 @threads_option
 def calibrate(folder, share, data, json_file, threads):
     """Fit how probable it is that a triple of a score is a fact, for RUN, on its valid split (as `train` does)."""
-    from cardkge_tools.facts import calibrate_command
+    from cardkge_tools.answers.facts import calibrate_command
 
     calibrate_command(folder, data, share, threads, json_file)
 
@@ -398,8 +398,8 @@ def complete(folder, relation, known, min_probability, precision, out, cluster, 
     """
     if part and out is None:
         raise click.UsageError("--part needs --out.")
-    from cardkge_tools.facts import complete_part, complete_run
-    from cardkge_tools.opening import open_run
+    from cardkge_tools.answers.facts import complete_part, complete_run
+    from cardkge_tools.answers.opening import open_run
 
     run, dataset = open_run(folder, data)
     if part:
@@ -424,7 +424,7 @@ def classify(folder, file, valid, skip_unknown, data, json_file, threads):
     well known the head is, how many tails are known, whether a bound is full, and what else the graph says of the head.
     Beside it a threshold per relation, Platt scaling, and the frequency of the tail alone. AUC is that of p.
     """
-    from cardkge_tools.classification import classify_command
+    from cardkge_tools.answers.classification import classify_command
 
     classify_command(folder, file, valid, skip_unknown, data, json_file, threads)
 
@@ -456,7 +456,7 @@ def predict(ctx, folder, head, relation, tail, queries, out, top, min_probabilit
 
     The answers to --queries are lines of head, relation, tail, probability, score, and the split that knows the triple.
     """
-    from cardkge_tools.answers import answer_queries, show_completions, show_triple
+    from cardkge_tools.answers.answers import answer_queries, show_completions, show_triple
 
     if queries:
         for name in ("head", "relation", "tail", "json_file"):
@@ -493,11 +493,11 @@ def violations(folder, other, bounds, data, json_file, plot, threads):
     outside: the share of heads whose X_hr is out of bounds, in percent; then the mean and the
     quartiles of X_hr.
     """
-    from cardkge_tools.figures import import_pyplot, plot_violations, run_labels
-    from cardkge_tools.files import is_stdout, write_json
-    from cardkge_tools.opening import open_beside
-    from cardkge_tools.reports import show_violations, take_violations
-    from cardkge_tools.runs import violations_json
+    from cardkge_tools.answers.figures import import_pyplot, plot_violations, run_labels
+    from cardkge_tools.answers.opening import open_beside
+    from cardkge_tools.answers.runs import violations_json
+    from cardkge_tools.experiments.reports import show_violations, take_violations
+    from cardkge_tools.shell.files import is_stdout, write_json
 
     if plot:
         pyplot = import_pyplot(plot)
@@ -524,10 +524,10 @@ def history(folder, others, plot, json_file):
     objective, loss and penalty are means per example, a positive triple or a corruption; valid MRR and hits@10 are
     filtered. The first, the last and the best epoch on valid, which is the one kept, are always shown.
     """
-    from cardkge_tools.figures import import_pyplot, plot_history, plot_times
-    from cardkge_tools.files import is_stdout, write_json
-    from cardkge_tools.opening import open_histories
-    from cardkge_tools.reports import curve, show_history, show_times
+    from cardkge_tools.answers.figures import import_pyplot, plot_history, plot_times
+    from cardkge_tools.answers.opening import open_histories
+    from cardkge_tools.experiments.reports import curve, show_history, show_times
+    from cardkge_tools.shell.files import is_stdout, write_json
 
     pyplot = import_pyplot(plot) if plot else None
     runs = open_histories([folder, *others])
@@ -586,8 +586,8 @@ def tune(ctx, grid, grid_file, out, jobs, threads, cluster, json_file, **options
     its machine is not, end the `cli.py train` that it leaves behind: another machine does not see it, and takes its run
     over.
     """
-    from cardkge import option_name
-    from cardkge_tools.trials import search
+    from cardkge_tools.definitions.settings import option_name
+    from cardkge_tools.experiments.trials import search
 
     if cluster and was_given(ctx, "jobs"):
         raise click.UsageError("--jobs is for this machine; on a cluster, each thread of a worker does a run.")
@@ -620,9 +620,9 @@ two of the runs. Of Figure 3 the paper's text and caption name different data se
 @json_option
 @click.pass_context
 def reproduce(ctx, table_name, data, models, seeds, jobs, threads, out, project, quick, markdown, plot, json_file):
-    from cardkge_tools.figures import import_pyplot, plot_lambda
-    from cardkge_tools.files import is_stdout, write_json
-    from cardkge_tools.reproduction import Reproduction
+    from cardkge_tools.answers.figures import import_pyplot, plot_lambda
+    from cardkge_tools.experiments.reproduction import Reproduction
+    from cardkge_tools.shell.files import is_stdout, write_json
 
     method, _, its_data, its_models = PAPER_TABLES[table_name]
     chosen = listed(models or its_models)
@@ -665,7 +665,7 @@ def check_command(name, json_file):
     the loss (d_phi) and those of the regulariser (d_pairs, by default d_phi a head at a time). phi and
     match with query_tails and query_heads must give the same scores.
     """
-    from cardkge_tools.reports import show_check
+    from cardkge_tools.experiments.reports import show_check
 
     show_check(name, json_file)
 
@@ -680,7 +680,7 @@ def oracle():
 @option("--version", click.IntRange(1, 3), 3, "Of the values; 2 adds softmax, N3, reciprocals; 3 counts.")
 def write(file, version):
     """Write the reference values, inputs and outputs, to FILE (JSON)."""
-    from cardkge_tools.oracle import write_oracle
+    from cardkge_tools.experiments.oracle import write_oracle
 
     write_oracle(file, version)
     click.echo(file)
@@ -696,8 +696,8 @@ def check(file, rtol, atol, json_file):
 
     FILE may hold any of the cases, and of a case any of its outputs.
     """
-    from cardkge_tools.oracle import check_oracle
-    from cardkge_tools.reports import show_verdicts
+    from cardkge_tools.experiments.oracle import check_oracle
+    from cardkge_tools.experiments.reports import show_verdicts
 
     show_verdicts(file, check_oracle(file, rtol, atol), rtol, atol, json_file)
 

@@ -1202,7 +1202,7 @@ def condition_sets(first, last, starts, log_odds, lower, upper, weights, answers
 
 
 # ------------------------------------------------------------------------------------------------------------------
-# Names and lines: cardkge_tools/names.py says how they lie
+# Names and lines: cardkge_tools/graph/names.py says how they lie
 # ------------------------------------------------------------------------------------------------------------------
 
 OK, IRREGULAR = 0, 1

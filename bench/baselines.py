@@ -22,7 +22,8 @@ from tabulate import tabulate  # noqa: E402
 
 import cardkge  # noqa: E402
 from cardkge import label_metrics, triple_keys  # noqa: E402
-from cardkge_tools.classification import (  # noqa: E402
+from cardkge_tools.answers.calibration import Calibration, calibrate  # noqa: E402
+from cardkge_tools.answers.classification import (  # noqa: E402
     METRICS,
     PRECISIONS,
     best_thresholds,
@@ -34,8 +35,11 @@ from cardkge_tools.classification import (  # noqa: E402
     read_labelled,
     without,
 )
-from cardkge_tools.constraints import Constraints, maxima_as_bounds, significant_maxima, vocabulary  # noqa: E402
-from cardkge_tools.counts import Answers, Calibration, Decoder, calibrate, evaluate_sets, loops_to_leave_out  # noqa: E402
+from cardkge_tools.answers.decoding import Decoder  # noqa: E402
+from cardkge_tools.answers.measures import evaluate_sets  # noqa: E402
+from cardkge_tools.answers.scope import Answers, loops_to_leave_out  # noqa: E402
+from cardkge_tools.graph.bounds import Constraints, vocabulary  # noqa: E402
+from cardkge_tools.graph.mining import maxima_as_bounds, significant_maxima  # noqa: E402
 
 NEIGHBOURS, FULL = slice(8, 12), 7  # columns of Features
 

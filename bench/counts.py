@@ -25,9 +25,11 @@ from tabulate import tabulate  # noqa: E402
 
 import cardkge  # noqa: E402
 from cardkge import N_KNOWN, CardkgeError, fit_calibration  # noqa: E402
-from cardkge_tools import counts  # noqa: E402
-from cardkge_tools.counts import Calibration, Decoder, calibrate, evaluate_sets  # noqa: E402
-from cardkge_tools.statistics import estimate, percent  # noqa: E402
+from cardkge_tools.answers import counts  # noqa: E402
+from cardkge_tools.answers.calibration import Calibration, calibrate  # noqa: E402
+from cardkge_tools.answers.decoding import Decoder  # noqa: E402
+from cardkge_tools.answers.measures import evaluate_sets  # noqa: E402
+from cardkge_tools.experiments.statistics import estimate, percent  # noqa: E402
 
 SHOWN = ("ap", "best_f1", "f1", "precision", "mean_probability", "ece")
 

@@ -28,7 +28,7 @@ def parse(path, _):
 
 def take_in(path, folder):
     """Imports a file."""
-    from cardkge_tools.importing import import_graph
+    from cardkge_tools.graph.importing import import_graph
 
     result = import_graph([path], folder)
     return {"triples": result.triples, "entities": result.entities}

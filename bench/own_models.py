@@ -30,10 +30,10 @@ import numpy as np  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
 import cardkge  # noqa: E402
-from cardkge_tools.constraints import find_bounds  # noqa: E402
-from cardkge_tools.controls import control_options, wrong_bounds  # noqa: E402
-from cardkge_tools.download import PROJECT_DATA  # noqa: E402
-from cardkge_tools.files import read_json  # noqa: E402
+from cardkge_tools.experiments.controls import control_options, wrong_bounds  # noqa: E402
+from cardkge_tools.graph.bound_files import find_bounds  # noqa: E402
+from cardkge_tools.shell.download import PROJECT_DATA  # noqa: E402
+from cardkge_tools.shell.files import read_json  # noqa: E402
 
 FIELDS = {"lambda": "penalty_weight"}  # of Settings, where an option has another name
 CLASSES = {"transe": "TransE", "rescal": "RESCAL", "hole": "HolE"}

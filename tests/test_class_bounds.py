@@ -11,7 +11,7 @@ from conftest import invoke
 
 import cardkge
 from cardkge import CardkgeError, algorithm_1, cardinality_penalty, cardinality_sums
-from cardkge_tools.constraints import Bound, Constraints, Types, bounds_of
+from cardkge_tools.graph.bounds import Bound, Constraints, Types, bounds_of
 
 TYPES = Types(["even", "low"], [(e, 0) for e in range(0, 12, 2)] + [(e, 1) for e in range(4)])
 

@@ -11,8 +11,8 @@ from conftest import ROOT, invoke, ok, one_error, write_ring
 
 import cardkge
 from cardkge import CardkgeError, auc, calibration_loss, label_metrics, logistic_loss, probability
-from cardkge_tools import classification
-from cardkge_tools.classification import (
+from cardkge_tools.answers import classification
+from cardkge_tools.answers.classification import (
     BASELINE,
     HUB,
     SMOOTHING,

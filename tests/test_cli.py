@@ -19,11 +19,11 @@ import pytest
 from conftest import finish, invoke, ok, one_error, snapshot, start, usage_error
 
 import cardkge
-import cardkge_tools.files
-import cardkge_tools.fitting
-import cardkge_tools.opening
-import cardkge_tools.runs
-import cardkge_tools.terminal
+import cardkge_tools.answers.opening
+import cardkge_tools.answers.runs
+import cardkge_tools.experiments.fitting
+import cardkge_tools.shell.files
+import cardkge_tools.shell.terminal
 import cli
 
 ROOT = Path(cli.__file__).resolve().parent
@@ -155,7 +155,7 @@ def test_two_processes_take_two_numbers(tmp_path, monkeypatch):
     (tmp_path / "runs").mkdir()
     monkeypatch.setattr(Path, "mkdir", mkdir)
     made = []
-    assert cardkge_tools.files.numbered_folder(tmp_path / "runs", made).name == "0002"
+    assert cardkge_tools.shell.files.numbered_folder(tmp_path / "runs", made).name == "0002"
     assert [folder.name for folder in made] == ["0002"]
 
 
@@ -373,14 +373,14 @@ def test_a_signal_in_the_middle_of_an_epoch_loses_no_step(graph, tmp_path, monke
     """The signal comes after the second of three steps."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     ok("train", "--data", graph, *SMALL, "--out", whole)
-    real = cardkge_tools.terminal.Progress.on_step
+    real = cardkge_tools.shell.terminal.Progress.on_step
 
     def on_step(self, run, step, steps):
         real(self, run, step, steps)
         if (run.epoch, step) == (1, 2):
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(cardkge_tools.terminal.Progress, "on_step", on_step)
+    monkeypatch.setattr(cardkge_tools.shell.terminal.Progress, "on_step", on_step)
     result = invoke("train", "--data", graph, *SMALL, "--out", parts)
     monkeypatch.undo()
     assert result.exit_code == 130
@@ -397,7 +397,7 @@ def test_a_signal_in_the_middle_of_an_epoch_loses_no_step(graph, tmp_path, monke
 
 def test_metrics_of_another_state_do_not_stay(run_copy, monkeypatch):
     monkeypatch.setattr(
-        cardkge_tools.terminal.Progress, "on_epoch", lambda *arguments: os.kill(os.getpid(), signal.SIGINT)
+        cardkge_tools.shell.terminal.Progress, "on_epoch", lambda *arguments: os.kill(os.getpid(), signal.SIGINT)
     )
     assert "metrics.json" in os.listdir(run_copy)
     assert invoke("train", "--resume", "--epochs", 9, "--out", run_copy).exit_code == 130
@@ -409,8 +409,8 @@ def test_the_state_is_saved_from_time_to_time(graph, tmp_path, monkeypatch):
     """A process killed at once loses what came after its last checkpoint, and no more."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     ok("train", "--data", graph, *SMALL, "--out", whole)
-    monkeypatch.setattr(cardkge_tools.fitting, "CHECKPOINT_SECONDS", 0)
-    monkeypatch.setattr(cardkge_tools.fitting, "CHECKPOINT_SHARE", math.inf)
+    monkeypatch.setattr(cardkge_tools.experiments.fitting, "CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr(cardkge_tools.experiments.fitting, "CHECKPOINT_SHARE", math.inf)
     real, saved = cardkge.save_run, []
 
     class Killed(BaseException):
@@ -422,7 +422,7 @@ def test_the_state_is_saved_from_time_to_time(graph, tmp_path, monkeypatch):
         if saved[-1] == (1, 2):
             raise Killed
 
-    monkeypatch.setattr(cardkge_tools.fitting, "save_run", save_run)
+    monkeypatch.setattr(cardkge_tools.experiments.fitting, "save_run", save_run)
     with pytest.raises(Killed):
         invoke("train", "--data", graph, *SMALL, "--out", parts)
     assert saved == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
@@ -436,7 +436,7 @@ def test_control_c_outside_of_training_ends_without_a_traceback(graph, tmp_path,
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
-    room = {"load_dataset": cardkge_tools.opening, "evaluate": cardkge_tools.fitting}[phase]
+    room = {"load_dataset": cardkge_tools.answers.opening, "evaluate": cardkge_tools.experiments.fitting}[phase]
     monkeypatch.setattr(room, phase, interrupt)
     result = invoke("train", "--data", graph, *SMALL, "--out", tmp_path / "run")
     assert result.exit_code == 130 and "Traceback" not in result.output
@@ -468,7 +468,7 @@ def test_parameters_that_became_infinite_are_not_saved(graph, tmp_path, monkeypa
         run.model.params["entity"][3, 1] = np.inf
         raise cardkge.NonFinite("infinite at epoch 1, step 1")
 
-    monkeypatch.setattr(cardkge_tools.fitting, "train", train)
+    monkeypatch.setattr(cardkge_tools.experiments.fitting, "train", train)
     assert "epoch 1, step 1" in one_error(invoke("train", "--data", graph, *SMALL, "--out", tmp_path / "run"))
     assert cardkge.load_run(tmp_path / "run").epoch == 0
 
@@ -494,7 +494,7 @@ def test_too_little_memory_is_one_error(graph, tmp_path, monkeypatch):
     def new_run(*arguments):
         raise MemoryError
 
-    monkeypatch.setattr(cardkge_tools.runs, "new_run", new_run)
+    monkeypatch.setattr(cardkge_tools.answers.runs, "new_run", new_run)
     assert "memory" in one_error(invoke("train", "--data", graph, "--out", tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
@@ -730,7 +730,7 @@ def test_a_run_without_an_epoch_is_said(tmp_path):
 def test_a_closed_terminal_is_held_as_well_unless_it_is_ignored(handler):
     outside = signal.signal(signal.SIGHUP, handler)
     try:
-        with cardkge_tools.terminal.held_signals() as caught:
+        with cardkge_tools.shell.terminal.held_signals() as caught:
             signal.raise_signal(signal.SIGHUP)
             assert caught == ([] if handler == signal.SIG_IGN else [signal.SIGHUP])
         assert signal.getsignal(signal.SIGHUP) == handler
@@ -1095,16 +1095,16 @@ def test_messages_name_the_program_as_it_was_called(monkeypatch):
         ("/venv/bin/cardkge", "cardkge"),
     ):
         monkeypatch.setattr(sys, "argv", [called, "train"])
-        assert cardkge_tools.terminal.this_command() == name
+        assert cardkge_tools.shell.terminal.this_command() == name
 
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_progress_does_not_go_back(monkeypatch, terminal):
     said, clock = [], iter(range(0, 1000, 10))
-    monkeypatch.setattr(cardkge_tools.terminal, "say", lambda text, **_: said.append(text))
-    monkeypatch.setattr(cardkge_tools.terminal.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(cardkge_tools.shell.terminal, "say", lambda text, **_: said.append(text))
+    monkeypatch.setattr(cardkge_tools.shell.terminal.time, "monotonic", lambda: next(clock))
     monkeypatch.setattr(sys, "stderr", type("Stream", (), {"isatty": lambda self: terminal})())
-    with cardkge_tools.terminal.counter("done") as progress:
+    with cardkge_tools.shell.terminal.counter("done") as progress:
         for done in (11, 35, 22, 31, 90, 80):
             progress(done, 100)
     assert [int(number) for number in re.findall(r"done: (\d+) of 100", "".join(said))] == [11, 35, 90]

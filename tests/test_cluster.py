@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from conftest import children, finish, invoke, ok, one_error, start, wait_for, write_ring
 
-import cardkge_tools.files
-import cardkge_tools.trials
-import cardkge_tools.workers
+import cardkge_tools.experiments.trials
+import cardkge_tools.shell.files
+import cardkge_tools.shell.workers
 
 pytest.importorskip("joblib")
 pytest.importorskip("distributed")
@@ -133,7 +133,7 @@ def test_a_worker_killed_during_the_search_loses_nothing(local, scheduler, tmp_p
                 assert command.poll() is None
                 idle = time.monotonic() if at_work else idle
                 time.sleep(0.02)
-            with cardkge_tools.files.sole_use(folder) as alone:
+            with cardkge_tools.shell.files.sole_use(folder) as alone:
                 assert not alone
             os.kill(orphan, signal.SIGCONT)
         code, output, errors = finish(command)
@@ -244,8 +244,8 @@ def test_a_run_on_a_cluster_has_one_thread_unless_more_are_wanted(local, tmp_pat
         for task in tasks:
             report(task, "error: no")
 
-    monkeypatch.setattr(cardkge_tools.workers, "carry_out_on_cluster", carry_out)
-    monkeypatch.setattr(cardkge_tools.trials, "count_cores", lambda: 8)
+    monkeypatch.setattr(cardkge_tools.shell.workers, "carry_out_on_cluster", carry_out)
+    monkeypatch.setattr(cardkge_tools.experiments.trials, "count_cores", lambda: 8)
     options = ("tune", "--data", local[0], "--grid", "seed=0,1", "--out", tmp_path / "out", "--cluster", "there")
     for more in ((), ("--threads", 3)):
         assert invoke(*options, *more).exit_code == 1

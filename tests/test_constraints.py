@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from cardkge import CardkgeError
-from cardkge_tools import constraints, rdf
-from cardkge_tools.constraints import Bound, Constraints, Types, Vocabulary, bounds_of, convert, read_files, read_tsv
+from cardkge_tools.graph import bounds, mining, rdf, shacl
+from cardkge_tools.graph.bound_files import convert, read_files
+from cardkge_tools.graph.bounds import Bound, Constraints, Types, Vocabulary, bounds_of, read_tsv
 
 INF = math.inf
 EX = "http://example.org/"
@@ -44,7 +45,7 @@ def test_tsv_with_classes_and_inverse(tmp_path):
         ("knows", 10, 25, None),
     ]  # fmt: skip
     assert notes == []
-    constraints.write_tsv(tmp_path / "again.tsv", found)
+    bounds.write_tsv(tmp_path / "again.tsv", found)
     assert rows(read_tsv(tmp_path / "again.tsv", graph())) == rows(found)
     assert "^parent\t0\tinf\nparent\t1\t2\tperson\n" in (tmp_path / "again.tsv").read_text()
 
@@ -153,16 +154,16 @@ def test_bounds_of_classes_conflict_only_where_they_share_a_member():
 
 def test_types(tmp_path):
     path = written(tmp_path, "anna\tperson\nbob\tperson\nanna\tdoctor\nzoe\tperson\nanna\tperson\n", "types.tsv")
-    types = constraints.read_types(path, ["anna", "bob", "paris"])
+    types = bounds.read_types(path, ["anna", "bob", "paris"])
     assert types.classes == ["person", "doctor"] and types.unknown == 1
     assert types.pairs.tolist() == [[0, 0], [0, 1], [1, 0]]
     assert types.members("person").tolist() == [0, 1] and types.of(0) == ["person", "doctor"] and types.of(2) == []
     assert types.has([2, 1, 0], "doctor").tolist() == [False, False, True]
     assert types.has([0], "cat").tolist() == [False]
-    constraints.write_types(tmp_path / "again.tsv", types, ["anna", "bob", "paris"])
+    bounds.write_types(tmp_path / "again.tsv", types, ["anna", "bob", "paris"])
     assert (tmp_path / "again.tsv").read_text() == "anna\tperson\nanna\tdoctor\nbob\tperson\n"
     with pytest.raises(CardkgeError, match=r"types\.tsv:1: expected an entity and its class"):
-        constraints.read_types(written(tmp_path, "anna\n", "types.tsv"), ["anna"])
+        bounds.read_types(written(tmp_path, "anna\n", "types.tsv"), ["anna"])
 
 
 # --- SHACL and OWL
@@ -349,7 +350,7 @@ def test_numbers_that_are_no_counts_are_rounded_inwards(tmp_path):
     pytest.importorskip("pyoxigraph")
     _, notes = convert(written(tmp_path, "r\t0.5\t2.5\n"), tmp_path / "out.ttl")
     assert notes == ["bounds that are no whole numbers were rounded inwards"]
-    (found,) = constraints.read_rdf(tmp_path / "out.ttl")[0]
+    (found,) = shacl.read_rdf(tmp_path / "out.ttl")[0]
     assert (found.lower, found.upper) == (1, 2)
     with pytest.raises(CardkgeError, match=r"bounds are written as TSV or Turtle"):
         convert(tmp_path / "bounds.tsv", tmp_path / "out.nt")
@@ -376,28 +377,28 @@ def test_significant_maxima_by_hand():
     """1,000 subjects with one object, 500 with two, 3 with more: two is the maximum, though the largest is 9."""
     triples = counted({1: 1000, 2: 500, 4: 2, 9: 1})
     (found,) = [
-        m for m in constraints.significant_maxima(triples, 2000, 1, confidence=0.95, likelihood=0.9) if not m.inverse
+        m for m in mining.significant_maxima(triples, 2000, 1, confidence=0.95, likelihood=0.9) if not m.inverse
     ]
     assert (found.relation, found.kind, found.upper) == (0, None, 2)
     assert (found.subjects, found.support, found.largest) == (1503, 503, 9)
     assert found.likelihood == 500 / 503 and math.isclose(found.bound, hoeffding(500, 503, 0.95))
     assert math.isclose(found.bound, 0.9394659, abs_tol=1e-7)  # by hand: 0.9940358 - 0.0545699
-    swapped = constraints.significant_maxima(triples[:, [2, 1, 0]], 2000, 1, confidence=0.95, likelihood=0.9)
+    swapped = mining.significant_maxima(triples[:, [2, 1, 0]], 2000, 1, confidence=0.95, likelihood=0.9)
     assert [m.upper for m in swapped if m.inverse] == [2]
     for options in ({"likelihood": 0.95}, {"min_support": 504}, {"confidence": 0.9999}):
-        maxima = constraints.significant_maxima(triples, 2000, 1, **{"confidence": 0.95, "likelihood": 0.9, **options})
+        maxima = mining.significant_maxima(triples, 2000, 1, **{"confidence": 0.95, "likelihood": 0.9, **options})
         assert not [m for m in maxima if not m.inverse]
 
 
 def test_few_subjects_support_no_maximum():
-    assert constraints.significant_maxima(counted({1: 10}), 200, 1) == []
+    assert mining.significant_maxima(counted({1: 10}), 200, 1) == []
 
 
 def test_maxima_of_classes_are_reported_where_they_say_more():
     triples = np.concatenate([counted({2: 400}), counted({1: 400}) + np.array([400, 0, 0])])
     triples = triples[(triples[:, 0] < 900)]
     types = Types(["two", "one"], [(e, 0) for e in range(101, 501)] + [(e, 1) for e in range(501, 901)])
-    found = [m for m in constraints.significant_maxima(triples, 2000, 1, types) if not m.inverse]
+    found = [m for m in mining.significant_maxima(triples, 2000, 1, types) if not m.inverse]
     assert [(m.kind, m.upper, m.subjects) for m in found] == [(None, 2, 799), (1, 1, 399)]
-    bounds = constraints.maxima_as_bounds(found, ["r"], types)
+    bounds = mining.maxima_as_bounds(found, ["r"], types)
     assert rows(bounds) == [("r", 0, 2, None), ("r", 0, 1, "one")]

@@ -17,8 +17,9 @@ from gradcheck import check_gradients
 import cardkge as counts
 import kernels
 from cardkge import CardkgeError, probability
-from cardkge_tools.constraints import Types
-from cardkge_tools.counts import MOST_KNOWN, Decoder, block_of, group_of
+from cardkge_tools.answers.calibration import MOST_KNOWN, group_of
+from cardkge_tools.answers.decoding import Decoder, block_of
+from cardkge_tools.graph.bounds import Types
 
 ONE = np.ones((1, 1))  # no weights of counts
 

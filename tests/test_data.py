@@ -20,9 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import cardkge
-import cardkge_tools.download
-import cardkge_tools.files
-import cardkge_tools.graphs
+import cardkge_tools.graph.graphs
+import cardkge_tools.shell.download
+import cardkge_tools.shell.files
 from cardkge import CardkgeError
 
 MODULE_FOLDER = str(Path(cardkge.__file__).parent)
@@ -72,7 +72,7 @@ def error_of(call, *arguments, **options):
 )
 @pytest.mark.parametrize("zipped", [False, True])
 def test_all_spellings_of_a_file_read_alike(tmp_path, monkeypatch, data, zipped, block):
-    monkeypatch.setattr(cardkge_tools.files, "BLOCK", block)
+    monkeypatch.setattr(cardkge_tools.shell.files, "BLOCK", block)
     path = tmp_path / ("x.txt.gz" if zipped else "x.txt")
     path.write_bytes(gzip.compress(data) if zipped else data)
     expected = (["a", "b", "c"], ["likes", "likes", "knows"], ["b", "c", "a"])
@@ -101,7 +101,7 @@ def test_names_are_verbatim(tmp_path):
 
 
 def test_only_the_start_of_a_file_can_be_a_byte_order_mark(tmp_path, monkeypatch):
-    monkeypatch.setattr(cardkge_tools.files, "BLOCK", 1)  # each line a block of its own
+    monkeypatch.setattr(cardkge_tools.shell.files, "BLOCK", 1)  # each line a block of its own
     path = tmp_path / "x.txt"
     path.write_bytes("\ufeff\ufeffa\tr\tb\n\ufeffc\tr\td\n".encode())
     assert cardkge.read_triples(path)[0] == ["\ufeffa", "\ufeffc"]
@@ -115,7 +115,7 @@ def test_any_legal_names_come_back(tmp_path, triples, ends, bom, block):
     # A first name that begins with U+FEFF needs a byte order mark before it.
     path.write_bytes(text.encode("utf-8-sig" if bom or text.startswith("\ufeff") else "utf-8"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cardkge_tools.files, "BLOCK", block)
+        patch.setattr(cardkge_tools.shell.files, "BLOCK", block)
         found = cardkge.read_triples(path)
     assert found == tuple(map(list, zip(*triples, strict=True)))
 
@@ -144,7 +144,7 @@ def test_any_legal_names_come_back(tmp_path, triples, ends, bom, block):
 )
 @pytest.mark.parametrize("before", [b"", b"\n \r\n", b"x\ty\tz\r\n" * 50])
 def test_a_faulty_line_is_named(tmp_path, monkeypatch, line, found, before, block):
-    monkeypatch.setattr(cardkge_tools.files, "BLOCK", block)
+    monkeypatch.setattr(cardkge_tools.shell.files, "BLOCK", block)
     path = tmp_path / "x.txt"
     path.write_bytes(before + line + b"\n" + GRAPH.encode())
     message = error_of(cardkge.read_triples, path)
@@ -206,7 +206,7 @@ def test_a_data_set_holds_what_the_files_say(tmp_path, splits, block):
     texts = [as_text(split).encode() for split in splits]
     texts = [b"\xef\xbb\xbf" + t if t.startswith(b"\xef\xbb\xbf") else t for t in texts]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cardkge_tools.files, "BLOCK", block)
+        patch.setattr(cardkge_tools.shell.files, "BLOCK", block)
         data = cardkge.load_dataset(make_folder(tmp_path / "g", *texts))
     lines = [triple for split in splits for triple in split]
     assert data.entities == list(dict.fromkeys(name for h, _, t in lines for name in (h, t)))
@@ -334,10 +334,10 @@ def table(tmp_path, monkeypatch):
         "download": [],
     }
     (tmp_path / "project").mkdir()
-    monkeypatch.setattr(cardkge_tools.download, "PROJECT_DATA", tmp_path / "project")
-    for room in (cardkge_tools.download, cardkge_tools.graphs):
+    monkeypatch.setattr(cardkge_tools.shell.download, "PROJECT_DATA", tmp_path / "project")
+    for room in (cardkge_tools.shell.download, cardkge_tools.graph.graphs):
         monkeypatch.setattr(room, "read_table", lambda: {"families": {"files": {}}, "toy": entry})
-    monkeypatch.setattr(cardkge_tools.download, "_user_cache", lambda: tmp_path / "cache" / "cardkge")
+    monkeypatch.setattr(cardkge_tools.shell.download, "_user_cache", lambda: tmp_path / "cache" / "cardkge")
     monkeypatch.delenv("CARDKGE_DATA", raising=False)
     for variable in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(variable, raising=False)
@@ -381,29 +381,29 @@ def test_no_download_unless_wanted_or_possible(tmp_path, table):
 @pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="where other systems keep caches")
 def test_the_user_cache(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert cardkge_tools.download._user_cache() == Path("/somewhere/cardkge")
+    assert cardkge_tools.shell.download._user_cache() == Path("/somewhere/cardkge")
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", "/home/ada")
-    assert cardkge_tools.download._user_cache() == Path("/home/ada/.cache/cardkge")
+    assert cardkge_tools.shell.download._user_cache() == Path("/home/ada/.cache/cardkge")
 
 
 def test_the_table_in_the_project():
     rows = {row["name"]: row for row in cardkge.dataset_table()}
     assert list(rows) == ["families", "wn18rr", "wn18", "fb13", "yago3-10", "fb15k-237", "umls"]
-    for name, entry in cardkge_tools.download.read_table().items():
+    for name, entry in cardkge_tools.shell.download.read_table().items():
         assert rows[name]["source"]
         if name != "families":
             assert set(entry["files"]) == {"train.txt", "valid.txt", "test.txt"}
             assert all(len(md5) == 32 for md5 in entry["files"].values())
         for item in entry["download"]:
             assert item["url"].startswith("https://")
-    (archive,) = cardkge_tools.download.read_table()["wn18rr"]["download"]
+    (archive,) = cardkge_tools.shell.download.read_table()["wn18rr"]["download"]
     expected = "1eb9152f804c140d163462c0d49f65e5a0b30ab5fbb375c5e3353c11a6249060"
     assert archive["sha256"] == expected
 
 
 def test_an_unreadable_table_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(cardkge_tools.download, "PROJECT_DATA", tmp_path)
+    monkeypatch.setattr(cardkge_tools.shell.download, "PROJECT_DATA", tmp_path)
     assert "datasets.json" in error_of(cardkge.dataset_table)
     (tmp_path / "datasets.json").write_text("{")
     assert "datasets.json" in error_of(cardkge.dataset_table)
@@ -420,7 +420,7 @@ def test_an_unreadable_table_is_an_error(tmp_path, monkeypatch):
 )
 def test_the_data_sets_of_the_table(name, unseen):
     """Sizes and checksums as pinned; WN18RR's unseen entities as AmpliGraph's manual has them."""
-    entry = cardkge_tools.download.read_table()[name]
+    entry = cardkge_tools.shell.download.read_table()[name]
     folder = cardkge.locate_dataset(name)
     if folder is None:
         pytest.skip(f"{name} is not on this machine; set CARDKGE_DATA to a folder that holds it")
@@ -594,7 +594,7 @@ def test_a_damaged_archive_is_refused(tmp_path, server, table, damage):
 
 
 def test_too_large_is_refused(tmp_path, server, table, monkeypatch):
-    monkeypatch.setattr(cardkge_tools.download, "DOWNLOAD_LIMIT", 20_000)
+    monkeypatch.setattr(cardkge_tools.shell.download, "DOWNLOAD_LIMIT", 20_000)
     serve(server, table, tar(*GOOD, ("zeros", bytes(30_000))))  # small until it is unpacked
     assert "unpacks to more than 20000" in fetch_fails(tmp_path)
     serve(server, table, random.Random(0).randbytes(20_001))
@@ -633,7 +633,7 @@ def test_a_server_that_stalls(tmp_path, server, table, monkeypatch, headers):
             request.wfile.write(b"some")
         server.release.wait(30)
 
-    monkeypatch.setattr(cardkge_tools.download, "DOWNLOAD_TIMEOUT", 0.2)
+    monkeypatch.setattr(cardkge_tools.shell.download, "DOWNLOAD_TIMEOUT", 0.2)
     serve(server, table, stall)
     assert "timed out" in fetch_fails(tmp_path)
 

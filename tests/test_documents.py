@@ -10,8 +10,8 @@ import pytest
 from conftest import ROOT, ok, write_ring
 
 import cli
-from cardkge_tools.options import PAPER_TABLES
-from cardkge_tools.trials import plan_trials, read_grid
+from cardkge_tools.experiments.trials import plan_trials, read_grid
+from cardkge_tools.shell.options import PAPER_TABLES
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("course/**/*.md")])
 SEARCHES = sorted(ROOT.glob("docs/searches/*.toml"))

@@ -16,13 +16,13 @@ import pytest
 from conftest import invoke, ok, one_error, snapshot, start, usage_error, wait_for, write_ring
 
 import cardkge
-import cardkge_tools.files
-import cardkge_tools.fitting
-import cardkge_tools.runs
-import cardkge_tools.statistics
-import cardkge_tools.terminal
-import cardkge_tools.trials
-import cardkge_tools.workers
+import cardkge_tools.answers.runs
+import cardkge_tools.experiments.fitting
+import cardkge_tools.experiments.statistics
+import cardkge_tools.experiments.trials
+import cardkge_tools.shell.files
+import cardkge_tools.shell.terminal
+import cardkge_tools.shell.workers
 
 # --- estimates
 
@@ -32,13 +32,13 @@ T_TABLE |= {15: 2.131, 20: 2.086, 29: 2.045}  # as printed in textbooks: degrees
 
 def test_quantiles_of_t_are_those_of_printed_tables():
     for freedom, expected in T_TABLE.items():
-        assert cardkge_tools.statistics.T_95[freedom - 1] == pytest.approx(expected, abs=5.01e-4), freedom
+        assert cardkge_tools.experiments.statistics.T_95[freedom - 1] == pytest.approx(expected, abs=5.01e-4), freedom
 
 
 @pytest.mark.parametrize("freedom", range(1, 30))
 def test_quantiles_of_t_by_integration_of_its_density(freedom):
     """By Simpson's rule from -t to t."""
-    t = cardkge_tools.statistics.T_95[freedom - 1]
+    t = cardkge_tools.experiments.statistics.T_95[freedom - 1]
     x = np.linspace(0, t, 20001)
     log_density = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - math.log(freedom * math.pi) / 2
     density = np.exp(log_density - (freedom + 1) / 2 * np.log1p(x * x / freedom))
@@ -50,7 +50,7 @@ def test_quantiles_of_t_by_integration_of_its_density(freedom):
 def test_the_interval_of_many_values_is_not_too_narrow():
     """31 and more take the quantile of 30 values."""
     values = np.tile([-1.0, 1.0], 50)
-    found = cardkge_tools.statistics.estimate(values)["interval"]
+    found = cardkge_tools.experiments.statistics.estimate(values)["interval"]
     exact = 1.98422 * values.std(ddof=1) / 10  # 99 degrees of freedom
     assert exact < found < 1.04 * exact
 
@@ -70,21 +70,21 @@ def test_the_interval_of_many_values_is_not_too_narrow():
     ],
 )
 def test_estimates_by_hand(values, minus, relative, mean, interval):
-    found = cardkge_tools.statistics.estimate(values, minus, relative)
+    found = cardkge_tools.experiments.statistics.estimate(values, minus, relative)
     assert found.keys() == {"mean", "interval"} and type(found["mean"]) is float
     assert found["mean"] == pytest.approx(mean)
     assert found["interval"] == (interval and pytest.approx(interval, rel=1e-4))
 
 
 def test_a_share_of_nothing_is_not_finite():
-    assert cardkge_tools.statistics.estimate([1.0, 2.0], [0.0, 1.0], relative=True)["mean"] == math.inf
-    assert math.isnan(cardkge_tools.statistics.estimate([0.0], [0.0], relative=True)["mean"])
+    assert cardkge_tools.experiments.statistics.estimate([1.0, 2.0], [0.0, 1.0], relative=True)["mean"] == math.inf
+    assert math.isnan(cardkge_tools.experiments.statistics.estimate([0.0], [0.0], relative=True)["mean"])
 
 
 @pytest.mark.parametrize("values, minus", [([], None), ([], []), ([1.0, 2.0], [1.0]), ([1.0], [1.0, 2.0]), ([1.0], [])])
 def test_estimates_of_nothing_and_of_unequal_sides_are_errors(values, minus):
     with pytest.raises(cardkge.CardkgeError, match="found"):
-        cardkge_tools.statistics.estimate(values, minus)
+        cardkge_tools.experiments.statistics.estimate(values, minus)
 
 
 # --- outcomes
@@ -187,8 +187,8 @@ VIOLATIONS = {"r": {"lower": 0.0, "upper": None, "subjects": 3, "outside": 0.5, 
 def test_violations_are_read(tmp_path):
     (tmp_path / "found.json").write_text(json.dumps({"run": VIOLATIONS}))
     expected = {"lower": 0.0, "upper": math.inf, "subjects": 3.0, "outside": 0.5, "mean": 2.0}
-    assert cardkge_tools.runs.read_violations(tmp_path / "found.json") == {"r": expected}
-    assert cardkge_tools.runs.average_sum({"a": {"mean": 1.0}, "b": {"mean": 4.0}}) == 2.5
+    assert cardkge_tools.answers.runs.read_violations(tmp_path / "found.json") == {"r": expected}
+    assert cardkge_tools.answers.runs.average_sum({"a": {"mean": 1.0}, "b": {"mean": 4.0}}) == 2.5
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_damaged_violations_are_one_line(tmp_path, content):
     file = tmp_path / "violations.json"
     file.write_text("{" if content is None else json.dumps(content))
     with pytest.raises(cardkge.CardkgeError) as error:
-        cardkge_tools.runs.read_violations(file)
+        cardkge_tools.answers.runs.read_violations(file)
     assert str(file) in str(error.value) and "\n" not in str(error.value)
 
 
@@ -227,12 +227,15 @@ def test_damaged_violations_are_one_line(tmp_path, content):
     ],
 )  # fmt: skip
 def test_sums_have_three_digits_or_more_and_no_exponent(value, text):
-    assert cardkge_tools.terminal.short(value) == text
+    assert cardkge_tools.shell.terminal.short(value) == text
 
 
 def test_amounts_of_large_changes_have_no_exponent():
-    assert cardkge_tools.statistics.amount({"mean": -43215000.0, "interval": 12345.6}, True) == "-43,215,000 ± 12,346"
-    assert cardkge_tools.statistics.amount({"mean": 43215000.0, "interval": None}, True) == "+43,215,000"
+    assert (
+        cardkge_tools.experiments.statistics.amount({"mean": -43215000.0, "interval": 12345.6}, True)
+        == "-43,215,000 ± 12,346"
+    )
+    assert cardkge_tools.experiments.statistics.amount({"mean": 43215000.0, "interval": None}, True) == "+43,215,000"
 
 
 # --- trials
@@ -241,11 +244,11 @@ def test_amounts_of_large_changes_have_no_exponent():
 def trial(*given, **options):
     """Of pairs and keywords, `batch_size` for batch-size."""
     options = {name.replace("_", "-"): value for name, value in options.items()}
-    return cardkge_tools.trials.make_trial(dict(given) | options, "here")
+    return cardkge_tools.experiments.trials.make_trial(dict(given) | options, "here")
 
 
 def name_of(*given, **options):
-    return cardkge_tools.trials.trial_name(trial(*given, **options))
+    return cardkge_tools.experiments.trials.trial_name(trial(*given, **options))
 
 
 def test_a_trial_has_what_is_no_default_and_three_settings_always():
@@ -302,7 +305,7 @@ def test_distinct_trials_have_distinct_names_that_are_safe(tmp_path, monkeypatch
     chosen += [softmax | {name: True} for name in ("reciprocal", "no-loops")]
     chosen += [softmax | {"softmax-candidates": 1}, softmax | {"schedule": "constant"}]
     chosen += [everything | {"seed": seed} for seed in (0, 1)]
-    names = [cardkge_tools.trials.trial_name(trial(*options.items())) for options in chosen]
+    names = [cardkge_tools.experiments.trials.trial_name(trial(*options.items())) for options in chosen]
     for (i, first), (j, second) in itertools.combinations(enumerate(names), 2):
         assert first.casefold() != second.casefold(), (chosen[i], chosen[j])
     for name in names:
@@ -367,7 +370,7 @@ def test_equal_trials_have_one_name_whatever_the_way_they_are_written(tmp_path, 
 )
 def test_options_that_are_none_of_a_run_are_usage_errors(options, part):
     with pytest.raises(click.UsageError) as error:
-        cardkge_tools.trials.make_trial(options, "here")
+        cardkge_tools.experiments.trials.make_trial(options, "here")
     message = error.value.format_message()
     assert message.startswith("here: ") and part in message and "\n" not in message
 
@@ -378,11 +381,11 @@ def test_options_that_are_none_of_a_run_are_usage_errors(options, part):
 def test_a_grid_in_toml_and_on_the_command_line(tmp_path):
     file = tmp_path / "grid.toml"
     file.write_text('model = "complex"\nfilter-negatives = true\n[grid]\nlambda = [0, 1e-3]\nproject = ["unit"]\n')
-    fixed, axes = cardkge_tools.trials.read_grid(file, ("objects=10,100", "seed=1"))
+    fixed, axes = cardkge_tools.experiments.trials.read_grid(file, ("objects=10,100", "seed=1"))
     assert fixed == {"model": "complex", "filter-negatives": True}
     expected = {"lambda": [0, 1e-3], "project": ["unit"], "objects": ["10", "100"], "seed": ["1"]}
     assert list(axes.items()) == list(expected.items())
-    assert cardkge_tools.trials.read_grid(None, ("a==b",)) == ({}, {"a": ["=b"]})
+    assert cardkge_tools.experiments.trials.read_grid(None, ("a==b",)) == ({}, {"a": ["=b"]})
 
 
 @pytest.mark.parametrize(
@@ -446,13 +449,13 @@ def test_a_second_process_on_a_folder_is_told_so_and_the_first_is_unharmed(train
 
 def test_the_lock_goes_with_a_process_that_is_killed(training):
     process, folder, options = training
-    with cardkge_tools.files.sole_use(folder) as alone:
+    with cardkge_tools.shell.files.sole_use(folder) as alone:
         assert not alone
     process.kill()
     process.wait()
-    with cardkge_tools.files.sole_use(folder) as alone:
+    with cardkge_tools.shell.files.sole_use(folder) as alone:
         assert alone
-        with cardkge_tools.files.sole_use(folder) as again:
+        with cardkge_tools.shell.files.sole_use(folder) as again:
             assert not again
     ok("train", *options, "--epochs", 1, "--out", folder, "--force")
     assert cardkge.load_run(folder).epoch == 1
@@ -461,14 +464,14 @@ def test_the_lock_goes_with_a_process_that_is_killed(training):
 def test_a_run_that_another_process_has_just_finished_is_not_overwritten(tmp_path, monkeypatch):
     """It was begun and finished between the making of the folder and the lock."""
     options = ("--data", write_ring(tmp_path / "ring"), "--dim", 4, "--epochs", 1, "--out", tmp_path / "run")
-    real = cardkge_tools.files.sole_use
+    real = cardkge_tools.shell.files.sole_use
 
     def sole_use(folder):
         monkeypatch.undo()
         ok("train", *options)
         return real(folder)
 
-    monkeypatch.setattr(cardkge_tools.fitting, "sole_use", sole_use)
+    monkeypatch.setattr(cardkge_tools.experiments.fitting, "sole_use", sole_use)
     assert "already holds a run" in one_error(invoke("train", *options, "--seed", 1))
     assert cardkge.load_run(tmp_path / "run").settings.seed == 0
 
@@ -480,39 +483,41 @@ def test_an_empty_folder_that_another_process_took_stays(tmp_path, monkeypatch):
     def mkdir(self, *arguments, **options):
         real(self, *arguments, **options)
         if self == folder:
-            assert held.enter_context(cardkge_tools.files.sole_use(folder))
+            assert held.enter_context(cardkge_tools.shell.files.sole_use(folder))
 
     monkeypatch.setattr(Path, "mkdir", mkdir)
     with held:
         line = one_error(invoke("train", "--data", "nowhere", "--out", folder))
-    assert cardkge_tools.files.IN_USE in line and folder.is_dir()
+    assert cardkge_tools.shell.files.IN_USE in line and folder.is_dir()
 
 
 def test_a_folder_that_is_not_there_needs_no_lock(tmp_path):
-    with cardkge_tools.files.sole_use(tmp_path / "none") as alone:
+    with cardkge_tools.shell.files.sole_use(tmp_path / "none") as alone:
         assert alone
     assert "no such run" in one_error(invoke("train", "--resume", "--out", tmp_path / "none"))
 
 
 def test_a_trial_waits_for_whoever_is_at_it_and_is_then_done(tmp_path):
     """By `perform`, with the folder held here; what the other has finished is not done again."""
-    task = cardkge_tools.trials.trial_task(trial(data=write_ring(tmp_path / "ring"), dim=4, epochs=1), tmp_path)
+    task = cardkge_tools.experiments.trials.trial_task(
+        trial(data=write_ring(tmp_path / "ring"), dim=4, epochs=1), tmp_path
+    )
     folder = Path(task["folder"])
     folder.mkdir()
 
-    class Never(cardkge_tools.workers.Processes):
+    class Never(cardkge_tools.shell.workers.Processes):
         def run(self, command, **options):
             raise AssertionError(command)
 
     processes = Never()
-    with cardkge_tools.files.sole_use(folder), cardkge_tools.workers.ThreadPoolExecutor(2) as pool:
-        ended = pool.submit(cardkge_tools.workers.perform, task, 1, processes)
+    with cardkge_tools.shell.files.sole_use(folder), cardkge_tools.shell.workers.ThreadPoolExecutor(2) as pool:
+        ended = pool.submit(cardkge_tools.shell.workers.perform, task, 1, processes)
         time.sleep(0.5)
         assert not ended.done()
         (folder / "metrics.json").write_text("{}")
         assert ended.result(30) is None
         (folder / "metrics.json").unlink()
-        ended = pool.submit(cardkge_tools.workers.perform, task, 1, processes)
+        ended = pool.submit(cardkge_tools.shell.workers.perform, task, 1, processes)
         time.sleep(0.3)
         assert not ended.done()
         processes.stop()
@@ -521,32 +526,36 @@ def test_a_trial_waits_for_whoever_is_at_it_and_is_then_done(tmp_path):
 
 def test_a_trial_begun_by_another_in_the_same_moment_is_waited_for(tmp_path):
     """The other begins after the look, so `train` finds the folder in use: tried again."""
-    task = cardkge_tools.trials.trial_task(trial(data=write_ring(tmp_path / "ring"), dim=4, epochs=1), tmp_path)
+    task = cardkge_tools.experiments.trials.trial_task(
+        trial(data=write_ring(tmp_path / "ring"), dim=4, epochs=1), tmp_path
+    )
     folder, held, calls = Path(task["folder"]), contextlib.ExitStack(), []
 
-    class Late(cardkge_tools.workers.Processes):
+    class Late(cardkge_tools.shell.workers.Processes):
         def run(self, command, **options):
             calls.append(command)
             if len(calls) == 1:
                 folder.mkdir()
-                held.enter_context(cardkge_tools.files.sole_use(folder))
+                held.enter_context(cardkge_tools.shell.files.sole_use(folder))
                 code, errors = super().run(command, **options)
                 held.close()
-                assert code == 1 and cardkge_tools.files.IN_USE in errors
+                assert code == 1 and cardkge_tools.shell.files.IN_USE in errors
                 return code, errors
             return super().run(command, **options)
 
-    assert cardkge_tools.workers.perform(task, 1, Late()) is None
+    assert cardkge_tools.shell.workers.perform(task, 1, Late()) is None
     assert len(calls) == 2 and cardkge.load_run(folder).metrics
 
 
 @pytest.mark.parametrize("finishes", [True, False])
 def test_a_trial_that_another_saves_between_the_look_and_the_start_is_no_error(tmp_path, finishes):
     """The process then finds a run in the folder; what that lacks is done, and nothing where it is finished."""
-    task = cardkge_tools.trials.trial_task(trial(data=write_ring(tmp_path / "ring"), dim=4, epochs=2), tmp_path)
+    task = cardkge_tools.experiments.trials.trial_task(
+        trial(data=write_ring(tmp_path / "ring"), dim=4, epochs=2), tmp_path
+    )
     folder, calls = Path(task["folder"]), []
 
-    class Late(cardkge_tools.workers.Processes):
+    class Late(cardkge_tools.shell.workers.Processes):
         def run(self, command, **options):
             calls.append(command)
             if len(calls) == 1:
@@ -558,23 +567,23 @@ def test_a_trial_that_another_saves_between_the_look_and_the_start_is_no_error(t
                 return ended
             return super().run(command, **options)
 
-    assert cardkge_tools.workers.perform(task, 1, Late()) is None
+    assert cardkge_tools.shell.workers.perform(task, 1, Late()) is None
     assert ["--resume" in command for command in calls] == [False] + [True] * (not finishes)
     assert cardkge.load_run(folder).metrics and cardkge.load_run(folder).epoch == 2
 
 
 def test_a_process_that_cannot_be_started_is_a_line(tmp_path):
-    task = cardkge_tools.trials.trial_task(trial(), tmp_path) | {"program": [str(tmp_path / "no python")]}
+    task = cardkge_tools.experiments.trials.trial_task(trial(), tmp_path) | {"program": [str(tmp_path / "no python")]}
     line = f"a process cannot be started: {tmp_path / 'no python'}: No such file or directory"
-    assert cardkge_tools.workers.perform(task, 1, cardkge_tools.workers.Processes()) == line
+    assert cardkge_tools.shell.workers.perform(task, 1, cardkge_tools.shell.workers.Processes()) == line
     gone = {"directory": str(tmp_path / "gone"), "program": [sys.executable]}
-    assert cardkge_tools.workers.perform(task | gone, 1, cardkge_tools.workers.Processes()) == line.replace(
+    assert cardkge_tools.shell.workers.perform(task | gone, 1, cardkge_tools.shell.workers.Processes()) == line.replace(
         "no python", "gone"
     )
 
 
 def test_processes_are_run_to_their_end_and_stopped_together():
-    processes = cardkge_tools.workers.Processes()
+    processes = cardkge_tools.shell.workers.Processes()
     code, errors = processes.run([sys.executable, "-c", "import os; print(1); os.write(2, b'\\xff!'); os._exit(3)"])
     assert (code, errors) == (3, "\ufffd!") and not processes.running
     processes.stop()
@@ -592,11 +601,16 @@ def test_processes_are_run_to_their_end_and_stopped_together():
     ],
 )
 def test_the_reason_of_a_failed_trial(tmp_path, code, errors, line):
-    class Failing(cardkge_tools.workers.Processes):
+    class Failing(cardkge_tools.shell.workers.Processes):
         def run(self, command, **options):
             return code, errors
 
-    assert cardkge_tools.workers.perform(cardkge_tools.trials.trial_task(trial(), tmp_path), 1, Failing()) == line
+    assert (
+        cardkge_tools.shell.workers.perform(
+            cardkge_tools.experiments.trials.trial_task(trial(), tmp_path), 1, Failing()
+        )
+        == line
+    )
 
 
 def test_batches_exclude_a_batch_size(tmp_path):

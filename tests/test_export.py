@@ -5,7 +5,7 @@ import pytest
 
 import cardkge
 from cardkge import CardkgeError
-from cardkge_tools.export import export, plain_name, word2vec_name
+from cardkge_tools.graph.export import export, plain_name, word2vec_name
 
 NAMES = ["anna", "Björn Ek", "50%", "%20", " ends ", "a b", "d_e"]
 

@@ -17,7 +17,8 @@ import baseline
 import make_families
 
 import cardkge
-from cardkge_tools import constraints
+from cardkge_tools.graph import bound_files
+from cardkge_tools.graph.bounds import vocabulary
 
 GENERATOR = make_families.__file__
 FILES = ("train.tsv", "valid.tsv", "test.tsv", "bounds.tsv", "types.tsv", "shapes.ttl")
@@ -248,7 +249,7 @@ def test_a_trained_complex_is_far_above_the_baseline(splits):
 
 def test_every_entity_has_one_class():
     dataset = cardkge.load_dataset("families")
-    found = constraints.vocabulary(dataset).types
+    found = vocabulary(dataset).types
     assert found.unknown == 0 and found.pairs[:, 0].tolist() == sorted(range(dataset.n_entities))
     sizes = {kind: len(found.members(kind)) for kind in make_families.CLASSES}
     assert sizes == {
@@ -265,9 +266,9 @@ def test_every_entity_has_one_class():
 def test_shapes_hold_beside_the_bounds_and_say_more():
     pytest.importorskip("pyoxigraph")
     dataset = cardkge.load_dataset("families")
-    graph = constraints.vocabulary(dataset)
+    graph = vocabulary(dataset)
     files = [dataset.folder / "bounds.tsv", dataset.folder / "shapes.ttl"]
-    found, notes = constraints.read_files(files, graph)
+    found, notes = bound_files.read_files(files, graph)
     assert notes == []
     relation, entity = dataset.relations.index, dataset.entities.index
     assert found.of(relation("parent"), [entity("paris"), 0]).tolist() == [[0, 0], [0, 2]]

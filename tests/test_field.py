@@ -16,10 +16,12 @@ from conftest import invoke
 
 import cardkge
 from cardkge import CardkgeError
-from cardkge_tools import display, figures, files, opening, rdf, spelling
+from cardkge_tools.answers import figures, opening
 from cardkge_tools.engine.threads import cpu_quota
-from cardkge_tools.importing import ImportOptions, import_graph
-from cardkge_tools.splitting import split_folder
+from cardkge_tools.graph import rdf, spelling
+from cardkge_tools.graph.importing import ImportOptions, import_graph
+from cardkge_tools.graph.splitting import split_folder
+from cardkge_tools.shell import display, files
 
 LINES = ["anna\tknows\tbob", "bob\tknows\tcleo", "cleo\tknows\tanna", "anna\tlikes\ttea", "bob\tlikes\ttea"]
 
@@ -496,7 +498,7 @@ def test_what_a_killed_save_left_is_removed(folder, tmp_path):
 
 
 def test_a_grid_copied_elsewhere_is_not_trained_anew(folder, tmp_path):
-    from cardkge_tools.trials import trial_name
+    from cardkge_tools.experiments.trials import trial_name
 
     copy = tmp_path / "elsewhere" / "data"
     copy.parent.mkdir()
@@ -510,7 +512,7 @@ def test_a_grid_copied_elsewhere_is_not_trained_anew(folder, tmp_path):
 
 def test_web_pages_and_scheduler_files_are_no_addresses():
     pytest.importorskip("distributed")
-    from cardkge_tools.workers import carry_out_on_cluster
+    from cardkge_tools.shell.workers import carry_out_on_cluster
 
     for address, what in (("http://host:8787", "the address of its web page"), ("scheduler.json", "a scheduler file")):
         with pytest.raises(CardkgeError, match=rf"{what} is not supported; give the scheduler's own, tcp://HOST:PORT"):

@@ -7,8 +7,8 @@ import pytest
 
 import kernels
 from cardkge import CardkgeError
-from cardkge_tools import importing, names, rdf
-from cardkge_tools.importing import ImportOptions, import_graph
+from cardkge_tools.graph import importing, names, rdf
+from cardkge_tools.graph.importing import ImportOptions, import_graph
 
 pytest.importorskip("pyoxigraph")
 

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import cardkge
-import cardkge_tools.oracle
+import cardkge_tools.experiments.oracle
 import cli
 import kernels
 
@@ -55,7 +55,7 @@ def verdicts(tmp_path, content, **tolerances):
 
 def test_todays_code_gives_every_version_byte_for_byte(tmp_path):
     """A change here is a change of the reference: it needs a new ORACLE_VERSION, and a new file beside the old one."""
-    assert cardkge_tools.oracle.ORACLE_VERSION == 3
+    assert cardkge_tools.experiments.oracle.ORACLE_VERSION == 3
     path = tmp_path / "oracle.json"
     assert run_cli("write", path).exit_code == 0
     assert path.read_bytes() == KEPT.read_bytes()
@@ -117,7 +117,7 @@ def test_a_change_too_small_for_the_tolerance_changes_the_bytes(tmp_path, monkey
             return found[0] * (1 + 1e-12), found[1]
         return found if found is None else found * (1 + 1e-12)
 
-    for room in (cardkge, cardkge_tools.oracle):  # a function may be called in both
+    for room in (cardkge, cardkge_tools.experiments.oracle):  # a function may be called in both
         monkeypatch.setattr(room, function, lambda *a, **k: changed(*a, *k.values()), raising=False)
     cardkge.write_oracle(tmp_path / "oracle.json")
     assert (tmp_path / "oracle.json").read_bytes() != KEPT.read_bytes()
@@ -135,7 +135,9 @@ def test_a_later_version_starts_from_what_the_code_gives():
     assert content["version"] == 4
     for case in content["cases"]:
         for key, value in case["outputs"].items():
-            fault = cardkge_tools.oracle._first_difference(value, CASES[case["name"]]["outputs"][key], 1e-13, 1e-14)
+            fault = cardkge_tools.experiments.oracle._first_difference(
+                value, CASES[case["name"]]["outputs"][key], 1e-13, 1e-14
+            )
             assert fault is None, (case["name"], key, fault)
 
 
@@ -154,7 +156,7 @@ def test_the_file_is_plain():
 def test_what_is_covered():
     """Every kind, for each model the same cases."""
     kinds = {case["kind"] for case in CASES.values()}
-    assert kinds == set(cardkge_tools.oracle._ORACLE_KINDS)
+    assert kinds == set(cardkge_tools.experiments.oracle._ORACLE_KINDS)
     parts = {
         m: {name.split("/")[1]: case["kind"] for name, case in CASES.items() if name.startswith(m)} for m in MODELS
     }
@@ -225,7 +227,7 @@ def test_a_step_has_every_difficulty(name):
 @of_kind("ranks")
 def test_ranks_need_every_split_and_have_ties_or_none(name):
     inputs, outputs = CASES[name]["inputs"], CASES[name]["outputs"]
-    model = cardkge_tools.oracle._arguments(inputs)["model"]
+    model = cardkge_tools.experiments.oracle._arguments(inputs)["model"]
     test = np.array(inputs["test"])
     for left_out in ("train", "valid", "test"):
         known = np.array(
@@ -299,7 +301,7 @@ def test_the_calibration_kernel_reproduces_the_conditional_cases():
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_fast_path_reproduces_the_steps(name, threads):
     inputs, outputs = CASES[name]["inputs"], CASES[name]["outputs"]
-    arguments = cardkge_tools.oracle._arguments(inputs)
+    arguments = cardkge_tools.experiments.oracle._arguments(inputs)
     model, bounds = arguments["model"], arguments["bounds"]
     names = ("loss", "margin", "l2", "penalty_weight", "optimizer", "project", "learning_rate")
     settings = {"model": model.name, "dtype": "float64", "sampling": "importance"}  # uniform would drop lower bounds

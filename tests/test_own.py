@@ -14,7 +14,7 @@ from gradcheck import check_gradients
 
 import cardkge
 import cli
-from cardkge_tools import checking, own
+from cardkge_tools.engine import checking, own
 
 ROOT = Path(__file__).resolve().parent.parent
 SOLUTIONS = ROOT / "course" / "solutions"
@@ -174,7 +174,7 @@ def test_softmax_is_the_plain_loop(solution, tmp_path, extra):
     run = cardkge.new_run(settings, data)
     assert run.settings.reciprocal is False  # a class of one's own need not know of it
     plain = cardkge.new_model(run.settings, data.n_entities, data.n_relations)
-    cardkge.algorithm_1(plain, data.train, run.settings, run.bounds)
+    cardkge.softmax_loop(plain, data.train, run.settings, run.bounds)
     cardkge.train(run, data, threads=1)
     for name, array in plain.params.items():
         np.testing.assert_allclose(run.model.params[name], array, rtol=1e-9, atol=1e-11, err_msg=name)

@@ -9,8 +9,8 @@ import pytest
 from conftest import invoke, ok, one_error
 
 import cardkge
-import cardkge_tools.figures
-import cardkge_tools.opening
+import cardkge_tools.answers.figures
+import cardkge_tools.answers.opening
 
 N = 12  # entities of the graph
 
@@ -41,7 +41,7 @@ def runs(tmp_path_factory):
 def figures(monkeypatch):
     """The figures drawn, left open to be looked at."""
     pytest.importorskip("matplotlib")
-    pyplot = cardkge_tools.figures.import_pyplot("x.png")
+    pyplot = cardkge_tools.answers.figures.import_pyplot("x.png")
     drawn, close = [], pyplot.close
     monkeypatch.setattr(pyplot, "close", drawn.append)
     yield drawn
@@ -51,7 +51,7 @@ def figures(monkeypatch):
 
 @pytest.fixture
 def pyplot(figures):
-    return cardkge_tools.figures.import_pyplot("x.png")
+    return cardkge_tools.answers.figures.import_pyplot("x.png")
 
 
 def violations_of(sums, lower=0.0, upper=2.0):
@@ -139,7 +139,7 @@ def test_relations_are_paired_by_name(runs, figures, tmp_path):
     ],
 )
 def test_long_names_are_cut_and_broken_between_their_words(name, text):
-    assert cardkge_tools.figures.shortened(name, 42, 21) == text
+    assert cardkge_tools.answers.figures.shortened(name, 42, 21) == text
 
 
 def test_one_run_and_a_weight_of_zero(runs, figures, tmp_path):
@@ -151,7 +151,7 @@ def test_one_run_and_a_weight_of_zero(runs, figures, tmp_path):
 
 def test_folders_of_one_name_are_told_apart(runs):
     run = cardkge.load_run(runs / "plain")
-    labels = cardkge_tools.figures.run_labels({"a/run": run, "b/run": run})
+    labels = cardkge_tools.answers.figures.run_labels({"a/run": run, "b/run": run})
     assert labels == ["(1) a/run, without the regulariser", "(2) b/run, without the regulariser"]
 
 
@@ -166,7 +166,9 @@ def test_folders_of_one_name_are_told_apart(runs):
     ],
 )
 def test_a_wide_span_is_on_a_logarithmic_scale(figures, pyplot, tmp_path, sums, bounds, scale):
-    cardkge_tools.figures.plot_violations(pyplot, {"a": {"r": violations_of(sums, *bounds)}}, tmp_path / "x.png", ["a"])
+    cardkge_tools.answers.figures.plot_violations(
+        pyplot, {"a": {"r": violations_of(sums, *bounds)}}, tmp_path / "x.png", ["a"]
+    )
     (axis,) = figures[0].axes
     assert axis.get_yscale() == scale
     assert axis.get_ylabel() == ("$X_{hr}$" if scale == "linear" else "$X_{hr}$ (log scale)")
@@ -177,7 +179,9 @@ def test_a_wide_span_is_on_a_logarithmic_scale(figures, pyplot, tmp_path, sums, 
 
 def test_the_density_is_that_of_the_scale_that_is_seen(figures, pyplot, tmp_path):
     sums = 10 ** np.random.default_rng(0).normal(2, 0.7, 500)  # symmetric in the logarithm
-    cardkge_tools.figures.plot_violations(pyplot, {"a": {"r": violations_of(sums, 1, 7)}}, tmp_path / "x.png", ["a"])
+    cardkge_tools.answers.figures.plot_violations(
+        pyplot, {"a": {"r": violations_of(sums, 1, 7)}}, tmp_path / "x.png", ["a"]
+    )
     x, y = figures[0].axes[0].collections[0].get_paths()[0].vertices.T
     assert 50 < y[x.argmax()] < 200  # of the sums themselves the density is highest near 20
 
@@ -187,7 +191,9 @@ def test_the_density_is_that_of_the_scale_that_is_seen(figures, pyplot, tmp_path
 )
 @pytest.mark.parametrize("bounds", [(0, 2), (0, 0), (1, np.inf)])
 def test_degenerate_sums_are_drawn(figures, pyplot, tmp_path, sums, bounds):
-    cardkge_tools.figures.plot_violations(pyplot, {"a": {"r": violations_of(sums, *bounds)}}, tmp_path / "x.png", ["a"])
+    cardkge_tools.answers.figures.plot_violations(
+        pyplot, {"a": {"r": violations_of(sums, *bounds)}}, tmp_path / "x.png", ["a"]
+    )
     (axis,) = figures[0].axes
     vertices = axis.collections[0].get_paths()[0].vertices
     low, top = axis.get_ylim()
@@ -195,10 +201,10 @@ def test_degenerate_sums_are_drawn(figures, pyplot, tmp_path, sums, bounds):
     assert all(low < y < top for y in (*sums, *filter(np.isfinite, bounds)))
 
 
-@pytest.mark.parametrize(("n", "panels"), [(1, 1), (13, 13), (40, 40), (60, cardkge_tools.figures.PANELS)])
+@pytest.mark.parametrize(("n", "panels"), [(1, 1), (13, 13), (40, 40), (60, cardkge_tools.answers.figures.PANELS)])
 def test_many_relations(figures, pyplot, tmp_path, capsys, n, panels):
     found = {"a": {f"r{i}": violations_of(np.arange(1.0, i + 2)) for i in range(n)}}
-    cardkge_tools.figures.plot_violations(pyplot, found, tmp_path / "x.svg", ["a"])
+    cardkge_tools.answers.figures.plot_violations(pyplot, found, tmp_path / "x.svg", ["a"])
     assert len(figures[0].axes) == panels
     assert ("most heads" in capsys.readouterr().err) == (n > panels)
     width, height = figures[0].get_size_inches()
@@ -214,8 +220,8 @@ def test_names_are_text_whatever_is_in_them(figures, pyplot, tmp_path):
         "李白",
     ]
     found = {"a": {name: violations_of([1.0, 2.0], 1, np.inf) for name in names}}
-    cardkge_tools.figures.plot_violations(
-        pyplot, found, tmp_path / "x.png", [cardkge_tools.figures.shortened("$_{ $", 40)]
+    cardkge_tools.answers.figures.plot_violations(
+        pyplot, found, tmp_path / "x.png", [cardkge_tools.answers.figures.shortened("$_{ $", 40)]
     )
     long, dollars, han = (axis.get_title() for axis in figures[0].axes)
     assert long.startswith("/film/film") and long.endswith("film_release\n_region\n(1, ∞), 2 heads")
@@ -282,7 +288,7 @@ def test_history_shows_at_most_some_20_epochs_and_the_best(runs, monkeypatch, la
         run.best = {"epoch": every, "mrr": 0.1, "hits@10": 0.2}
         for record in run.history[every - 1 :: every]:
             record |= {"valid_mrr": 0.1, "valid_hits@10": 0.2}
-    monkeypatch.setattr(cardkge_tools.opening, "load_run", lambda folder: run)
+    monkeypatch.setattr(cardkge_tools.answers.opening, "load_run", lambda folder: run)
     lines = ok("history", "x").stdout.splitlines()
     epochs = [int(line.split()[0]) for line in lines[2:]]
     assert len(epochs) <= 23 and epochs[0] == 1 and epochs[-1] == last
@@ -320,7 +326,9 @@ def test_history_without_validation_and_penalty_is_one_curve(runs, figures, tmp_
     assert [line.get_label() for line in axis.lines] == ["objective"]
     run = cardkge.load_run(runs / "plain")
     run.history = [{**record, "loss": 0.5 * record["loss"]} for record in run.history]  # the rest is L2
-    cardkge_tools.figures.plot_history(cardkge_tools.figures.import_pyplot("x.png"), run, tmp_path / "x.png", "plain")
+    cardkge_tools.answers.figures.plot_history(
+        cardkge_tools.answers.figures.import_pyplot("x.png"), run, tmp_path / "x.png", "plain"
+    )
     assert [line.get_label() for line in figures[1].axes[0].lines] == ["objective", "loss"]
     headers, dashes, *rows = ok("history", runs / "plain").stdout.splitlines()
     assert headers.split() == ["epoch", "objective", "loss", "penalty", "seconds"] and len(rows) == 3
@@ -416,7 +424,7 @@ def bars(container):
 
 
 def test_lambda(figures, pyplot, tmp_path):
-    cardkge_tools.figures.plot_lambda(pyplot, POINTS, tmp_path / "x.png", "WN18RR")
+    cardkge_tools.answers.figures.plot_lambda(pyplot, POINTS, tmp_path / "x.png", "WN18RR")
     left, right = figures[0].axes
     assert [label.get_text() for label in left.get_xticklabels()] == ["0", "0.0001", "1"]
     assert left.get_xticks().tolist() == [0, 1, 2]
@@ -439,7 +447,7 @@ def test_lambda(figures, pyplot, tmp_path):
 
 def test_lambda_over_a_wide_span_is_on_a_logarithmic_scale(figures, pyplot, tmp_path):
     points = [{**POINTS[0], "x_mean": 4000.0, "x_interval": 4100.0}, POINTS[1], {**POINTS[2], "x_interval": 1.5}]
-    cardkge_tools.figures.plot_lambda(pyplot, points, tmp_path / "x.png", "WN18RR")
+    cardkge_tools.answers.figures.plot_lambda(pyplot, points, tmp_path / "x.png", "WN18RR")
     left, right = figures[0].axes
     assert left.get_yscale() == "log" and left.get_ylabel().endswith("(log scale)")
     assert right.get_yscale() == "linear"
@@ -448,7 +456,7 @@ def test_lambda_over_a_wide_span_is_on_a_logarithmic_scale(figures, pyplot, tmp_
 
 def test_lambda_without_intervals(figures, pyplot, tmp_path):
     points = [{**point, "x_interval": None, "hits@10_interval": None} for point in POINTS]
-    cardkge_tools.figures.plot_lambda(pyplot, points, tmp_path / "x.png", "WN18RR")
+    cardkge_tools.answers.figures.plot_lambda(pyplot, points, tmp_path / "x.png", "WN18RR")
     assert [bars(axis.containers[0]) for axis in figures[0].axes] == [[], []]
     assert [axis.get_ylim()[0] for axis in figures[0].axes] == [0, 0]
     assert [axis.get_ylim()[1] > top for axis, top in zip(figures[0].axes, (18.5, 68), strict=True)] == [True, True]
@@ -479,7 +487,7 @@ def test_a_figure_that_cannot_be_written_is_one_error(runs, tmp_path):
 
 def test_figures_are_closed_and_know_no_settings_but_their_own(runs, tmp_path):
     matplotlib = pytest.importorskip("matplotlib")
-    pyplot = cardkge_tools.figures.import_pyplot("x.png")
+    pyplot = cardkge_tools.answers.figures.import_pyplot("x.png")
     for name, colour in (("a", "white"), ("b", "yellow")):
         with matplotlib.rc_context({"font.size": 7, "axes.facecolor": colour}):
             before = dict(matplotlib.rcParams)

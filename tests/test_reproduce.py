@@ -15,10 +15,10 @@ import pytest
 from conftest import ROOT, children, finish, invoke, ok, one_error, start, usage_error, wait_for, write_ring
 
 import cardkge
-import cardkge_tools.controls
-import cardkge_tools.options
-import cardkge_tools.reproduction
-import cardkge_tools.workers
+import cardkge_tools.experiments.controls
+import cardkge_tools.experiments.reproduction
+import cardkge_tools.shell.options
+import cardkge_tools.shell.workers
 import cli
 
 FACTS = json.loads((ROOT / "data" / "reproduction.json").read_text())
@@ -56,9 +56,11 @@ def test_the_papers_tables_are_copied_right():
         assert all(tuple(row) == SHOWN for row in found)
         return len(found), round(sum(sum(row.values()) for row in found), 2)
 
-    small = [links[data][model] for data in ("fb13", "wn18", "wn18rr") for model in cardkge_tools.options.MODEL_TITLES]
+    small = [
+        links[data][model] for data in ("fb13", "wn18", "wn18rr") for model in cardkge_tools.shell.options.MODEL_TITLES
+    ]
     assert total(small) == (18, 3832.91)
-    assert total(links["yago3-10"][model] for model in cardkge_tools.options.MODEL_TITLES) == (6, 416.45)
+    assert total(links["yago3-10"][model] for model in cardkge_tools.shell.options.MODEL_TITLES) == (6, 416.45)
     assert total(samplings.values()) == (12, 2836.59)
     poe = PAPER["poe"]
     assert poe["plain"][0] == ["edgar", 0.989] and poe["plain_likely"] == 24 and len(poe["plain"]) == 5
@@ -83,7 +85,7 @@ def fewer_lambdas(monkeypatch):
         value = real(path)
         return value | {"lambdas": LAMBDAS} if path.name == "reproduction.json" else value
 
-    monkeypatch.setattr(cardkge_tools.reproduction, "read_json", read_json)
+    monkeypatch.setattr(cardkge_tools.experiments.reproduction, "read_json", read_json)
 
 
 def reproduce(*arguments):
@@ -155,7 +157,9 @@ def violations_of(folder, tmp_path):
 def share_of(folder):
     """The cell that says the regulariser's part of the gradient."""
     run = cardkge.load_run(folder)
-    return f"{100 * cardkge_tools.controls.gradient_share(run, cardkge.load_dataset(run.settings.data)):.1f}"
+    return (
+        f"{100 * cardkge_tools.experiments.controls.gradient_share(run, cardkge.load_dataset(run.settings.data)):.1f}"
+    )
 
 
 def check_metrics(cells, folders, tmp_path, minus=None):
@@ -283,7 +287,7 @@ def test_nothing_is_run_twice_and_a_document_has_the_same_figures(out, monkeypat
     """After the tables above, or by itself."""
     _, rows = reproduce("link-prediction", *QUICK, "--jobs", 2, "--out", out)
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in out.glob("*/*")}
-    monkeypatch.setattr(cardkge_tools.workers, "perform", None)
+    monkeypatch.setattr(cardkge_tools.shell.workers, "perform", None)
     result = ok("reproduce", "link-prediction", *QUICK, "--out", out)
     text = result.stdout.splitlines()
     assert set(text[1]) == {"-", " "} and [line.split() for line in text[2:]] == [" ".join(row).split() for row in rows]
@@ -368,7 +372,7 @@ def test_what_makes_no_difference_is_said(ring, tmp_path):
 def test_a_data_set_without_a_recipe_is_said(ring, monkeypatch):
     warnings = []
     monkeypatch.setattr(cli, "warn", warnings.append)
-    monkeypatch.setattr(cardkge_tools.reproduction.Reproduction, "link_prediction", lambda self: ([], []))
+    monkeypatch.setattr(cardkge_tools.experiments.reproduction.Reproduction, "link_prediction", lambda self: ([], []))
     for data in (ring, "wn18rr"):
         ok("reproduce", "link-prediction", "--data", data)
     assert warnings == [f"{ring} has no recipe of its own in data/reproduction.json; the one named default is used"]
@@ -377,7 +381,9 @@ def test_a_data_set_without_a_recipe_is_said(ring, monkeypatch):
 @pytest.mark.parametrize("data", ["families", "wn18rr"])
 def test_projection_is_the_recipes_unless_it_is_given(data, tmp_path):
     def bounded(project):
-        plan = cardkge_tools.reproduction.Reproduction([data], ["complex"], 1, project, False, tmp_path, 1, 1)
+        plan = cardkge_tools.experiments.reproduction.Reproduction(
+            [data], ["complex"], 1, project, False, tmp_path, 1, 1
+        )
         return plan.trial(data, "complex", "bounded", 0)
 
     own, unit, free = map(bounded, (None, "unit", "none"))
@@ -391,7 +397,7 @@ def set_facts(monkeypatch, **changes):
     """Change data/reproduction.json as `reproduce` reads it."""
     real = cardkge.read_json
     monkeypatch.setattr(
-        cardkge_tools.reproduction,
+        cardkge_tools.experiments.reproduction,
         "read_json",
         lambda path: real(path) | (changes if path.name == "reproduction.json" else {}),
     )
@@ -525,7 +531,7 @@ def test_bounds_of_wn18_are_the_papers():
         (["sampling", "--jobs", "0"], "--jobs"),
         *(
             ([name, "--plot", "x.png"], "--plot is for")
-            for name in cardkge_tools.options.PAPER_TABLES
+            for name in cardkge_tools.shell.options.PAPER_TABLES
             if name != "lambda"
         ),
     ],
@@ -536,7 +542,7 @@ def test_wrong_usage(tmp_path, monkeypatch, arguments, part):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", cardkge_tools.options.PAPER_TABLES)
+@pytest.mark.parametrize("name", cardkge_tools.shell.options.PAPER_TABLES)
 def test_unknown_data_is_one_line_and_nothing_is_run(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     line = one_error(invoke("reproduce", name, "--quick", "--data", "families,nowhere"))
@@ -548,7 +554,7 @@ def test_a_run_that_fails_is_named(tmp_path, monkeypatch):
     def perform(task, threads, processes):
         return "error: what happened" if "bounds=mined" in task["folder"] else "error: other"
 
-    monkeypatch.setattr(cardkge_tools.workers, "perform", perform)
+    monkeypatch.setattr(cardkge_tools.shell.workers, "perform", perform)
     options = ("--quick", "--models", "complex", "--seeds", 1, "--out", tmp_path / "out")
     result = invoke("reproduce", "link-prediction", *options)
     *progress, line = result.stderr.splitlines()
@@ -626,6 +632,6 @@ def test_the_share_of_the_gradient_is_of_its_two_norms(tmp_path, extra):
     shares = {}
     for weight in (0.0, 0.01, 0.5):
         run.settings.penalty_weight = weight
-        shares[weight] = cardkge_tools.controls.gradient_share(run, data)
+        shares[weight] = cardkge_tools.experiments.controls.gradient_share(run, data)
     odds = {weight: share / (1 - share) for weight, share in shares.items()}
     assert odds[0.0] == 0 < odds[0.01] and odds[0.5] / odds[0.01] == pytest.approx(50, rel=1e-9)

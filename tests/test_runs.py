@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import cardkge
-import cardkge_tools.runs
+import cardkge_tools.answers.runs
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_a_run_comes_back_bit_by_bit(run, tmp_path, monkeypatch):
 
 def test_the_files_of_a_run(run_folder):
     assert sorted(snapshot(run_folder)) == sorted(
-        {*cardkge_tools.runs.RUN_FILES} - {"calibration.json", "prefixes.tsv", "types.tsv"}
+        {*cardkge_tools.answers.runs.RUN_FILES} - {"calibration.json", "prefixes.tsv", "types.tsv"}
     )
     config = json.loads((run_folder / "config.json").read_text())
     assert config["format_version"] == 1
@@ -416,7 +416,7 @@ def test_parameters_that_are_not_finite_do_not_replace_good_ones(run_folder):
 
 
 def test_what_was_left_by_a_crash_is_swept(run_folder):
-    left = run_folder / f"{cardkge_tools.runs.STAGE}1"
+    left = run_folder / f"{cardkge_tools.answers.runs.STAGE}1"
     left.mkdir()
     (left / "model.npz").write_text("half")
     cardkge.save_run(cardkge.load_run(run_folder), run_folder)
@@ -424,7 +424,7 @@ def test_what_was_left_by_a_crash_is_swept(run_folder):
     os.utime(left, (0, 0))
     cardkge.save_run(cardkge.load_run(run_folder), run_folder)
     assert sorted(snapshot(run_folder)) == sorted(
-        {*cardkge_tools.runs.RUN_FILES} - {"calibration.json", "prefixes.tsv", "types.tsv"}
+        {*cardkge_tools.answers.runs.RUN_FILES} - {"calibration.json", "prefixes.tsv", "types.tsv"}
     )
 
 

@@ -18,10 +18,10 @@ from cardkge import (
     DistMult,
     Settings,
     Threads,
-    algorithm_1,
     draw_candidates,
     filtered_ranks,
     rank_triples,
+    softmax_loop,
     softmax_loss,
     softmax_objective,
     without_loops,
@@ -265,7 +265,7 @@ def new_run(dataset, monkeypatch=None, **options):
     settings = Settings(**options)
     bounds = cardkge.mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations)
     bounds[:, 1] /= 4
-    from cardkge_tools import runs
+    from cardkge_tools.answers import runs
 
     described = runs.describe_data
     try:
@@ -280,7 +280,7 @@ def test_training_is_the_plain_loop(options):
     dataset = graph()
     run = new_run(dataset, **options | {"dtype": "float64"})
     twin = copy.deepcopy(run.model)
-    history = algorithm_1(twin, dataset.train, run.settings, run.bounds)
+    history = softmax_loop(twin, dataset.train, run.settings, run.bounds)
     cardkge.train(run, dataset, threads=1)
     for record, expected in zip(run.history, history, strict=True):
         assert {name: record[name] for name in expected} == pytest.approx(expected, rel=1e-9)

@@ -6,7 +6,15 @@ import pytest
 import cardkge
 from cardkge import CardkgeError
 from cardkge_tools import SPLITS
-from cardkge_tools.splitting import Related, groups_of, leaks, related_relations, split_folder, split_triples, twins
+from cardkge_tools.graph.splitting import (
+    Related,
+    groups_of,
+    leaks,
+    related_relations,
+    split_folder,
+    split_triples,
+    twins,
+)
 
 
 def graph(seed=0, people=60, facts=900):

@@ -16,11 +16,11 @@ import pytest
 from conftest import children, finish, invoke, ok, one_error, start, usage_error, wait_for, write_ring
 
 import cardkge
-import cardkge_tools.files
-import cardkge_tools.trials
-import cardkge_tools.workers
+import cardkge_tools.experiments.trials
+import cardkge_tools.shell.files
+import cardkge_tools.shell.workers
 import cli
-from cardkge_tools.options import checked_settings, train_context
+from cardkge_tools.shell.options import checked_settings, train_context
 
 COMMON = ("--dim", 4, "--batches", 4, "--epochs", 6, "--validate-every", 2)
 AXES = {"model": ["distmult", "complex"], "learning-rate": ["0.1", "0.5"], "filter-negatives": ["true", "false"]}
@@ -99,7 +99,7 @@ def test_the_grid_is_exhaustive_and_the_best_on_valid_is_chosen(ring, tuned, tmp
 def test_nothing_finished_is_run_again(ring, tuned, monkeypatch):
     out, output = tuned
     before = state(out)
-    monkeypatch.setattr(cardkge_tools.workers, "perform", None)
+    monkeypatch.setattr(cardkge_tools.shell.workers, "perform", None)
     again = ok("tune", "--data", ring, *COMMON, *GRID, "--jobs", 2, "--out", out)
     assert again.stderr == f"8 of 8 runs are in {out} already\n"
     assert again.stdout == output
@@ -125,7 +125,7 @@ def test_toml_and_the_command_line_agree(ring, tuned, copy, tmp_path, monkeypatc
         '[grid]\nmodel = ["distmult", "complex"]\nlearning-rate = [1e-1, 0.5]\n'
     )
     rows = read_trials(copy)
-    monkeypatch.setattr(cardkge_tools.workers, "perform", None)  # no run is missing
+    monkeypatch.setattr(cardkge_tools.shell.workers, "perform", None)  # no run is missing
     options = ("--dim", 4, "--grid", "filter-negatives=true,false")  # of both places, the command line wins
     found = ok("tune", "--file", tmp_path / "grid.toml", *options, "--out", copy)
     assert found.stderr == f"8 of 8 runs are in {copy} already\n"
@@ -253,7 +253,7 @@ def test_trials_that_outlive_a_killed_search_are_waited_for(ring, whole, tmp_pat
             look()
             time.sleep(0.01)
         for folder in out.glob("*,seed=[01]"):
-            with cardkge_tools.files.sole_use(folder) as free:
+            with cardkge_tools.shell.files.sole_use(folder) as free:
                 assert not free and not (folder / "metrics.json").exists()
         for pid in orphans:
             os.kill(pid, signal.SIGCONT)
@@ -283,9 +283,9 @@ def test_a_search_that_waits_can_be_stopped(ring, tmp_path):
         "validate_every": 2,
         "seed": 0,
     }
-    held = Path(cardkge_tools.trials.trial_task(trial, out)["folder"])
+    held = Path(cardkge_tools.experiments.trials.trial_task(trial, out)["folder"])
     held.mkdir(parents=True)
-    with cardkge_tools.files.sole_use(held):
+    with cardkge_tools.shell.files.sole_use(held):
         process = start("tune", *options)
         try:
             wait_for(lambda: list(out.glob("*/metrics.json")), process=process)
@@ -332,7 +332,7 @@ def test_a_trial_that_diverges_is_reported_and_the_others_are_ranked(ring, tmp_p
 def test_a_trial_that_cannot_be_read_afterwards_fails_and_the_others_are_ranked(
     ring, tmp_path, monkeypatch, name, content
 ):
-    real, out = cardkge_tools.workers.perform, tmp_path / "out"
+    real, out = cardkge_tools.shell.workers.perform, tmp_path / "out"
 
     def perform(task, threads, processes):
         error, folder = real(task, threads, processes), Path(task["folder"])
@@ -340,7 +340,7 @@ def test_a_trial_that_cannot_be_read_afterwards_fails_and_the_others_are_ranked(
             (folder / name).unlink() if content is None else (folder / name).write_text(content)
         return error
 
-    monkeypatch.setattr(cardkge_tools.workers, "perform", perform)
+    monkeypatch.setattr(cardkge_tools.shell.workers, "perform", perform)
     result = invoke("tune", "--data", ring, *COMMON, "--grid", "seed=0,1", "--threads", 1, "--out", out)
     assert result.exit_code == 1 and "1 of 2 runs failed" in result.stderr
     good, bad = read_trials(out)
@@ -352,7 +352,7 @@ def test_a_trial_that_cannot_be_read_afterwards_fails_and_the_others_are_ranked(
 @pytest.mark.parametrize("done", [False, True])
 def test_runs_that_leave_nothing_here_fail(ring, tmp_path, monkeypatch, done):
     """As on workers that share no files with this machine; or where no process can be started."""
-    monkeypatch.setattr(cardkge_tools.workers, "perform", lambda *_: None if done else "error: no process")
+    monkeypatch.setattr(cardkge_tools.shell.workers, "perform", lambda *_: None if done else "error: no process")
     out = tmp_path / "out"
     result = invoke("tune", "--data", ring, *COMMON, "--grid", "seed=0,1", "--out", out)
     line = result.stderr.splitlines()[-1]
@@ -388,14 +388,14 @@ def test_what_changes_nothing_in_any_trial_is_said(ring, tmp_path):
 
 
 def test_a_process_that_cannot_be_started_is_the_failure_of_its_trial(ring, tmp_path, monkeypatch):
-    real, out = cardkge_tools.workers.subprocess.Popen, tmp_path / "out"
+    real, out = cardkge_tools.shell.workers.subprocess.Popen, tmp_path / "out"
 
     def popen(command, **options):
         if any("seed=0" in part for part in command):
             raise BlockingIOError(11, "Resource temporarily unavailable")
         return real(command, **options)
 
-    monkeypatch.setattr(cardkge_tools.workers.subprocess, "Popen", popen)
+    monkeypatch.setattr(cardkge_tools.shell.workers.subprocess, "Popen", popen)
     result = invoke("tune", "--data", ring, *COMMON, "--grid", "seed=0,1", "--threads", 1, "--out", out)
     assert result.exit_code == 1 and "1 of 2 runs failed" in result.stderr
     good, bad = read_trials(out)
@@ -436,7 +436,7 @@ def test_runs_on_data_or_bounds_that_have_changed_are_errors(small, tmp_path, mo
     data, run = small
     assert run().exit_code == 0
     before = state(tmp_path / "out")
-    monkeypatch.setattr(cardkge_tools.workers, "perform", None)  # told before anything is run
+    monkeypatch.setattr(cardkge_tools.shell.workers, "perform", None)  # told before anything is run
     text = (data / "train.txt").read_text()
     (data / "train.txt").write_text(text + "e0\tr0\te9\n")
     line = one_error(run("0,1,2"))
@@ -517,7 +517,7 @@ def test_a_begun_run_of_other_data_bounds_or_settings_is_found_before_any_run(
     shutil.rmtree(next((tmp_path / "out").glob("*,seed=0")))
     change(data, folder)
     before = state(tmp_path / "out")
-    monkeypatch.setattr(cardkge_tools.workers, "perform", None)
+    monkeypatch.setattr(cardkge_tools.shell.workers, "perform", None)
     line = one_error(run())
     assert line.startswith(f"error: {folder}: ") and part in line
     assert state(tmp_path / "out") == before
@@ -603,8 +603,8 @@ def test_a_folder_that_is_read_only_is_found_before_any_run(ring, tmp_path, monk
     def refuse(dir):
         raise PermissionError(13, "Permission denied", str(dir))
 
-    monkeypatch.setattr(cardkge_tools.files.tempfile, "TemporaryFile", refuse)
-    monkeypatch.setattr(cardkge_tools.workers, "perform", None)
+    monkeypatch.setattr(cardkge_tools.shell.files.tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(cardkge_tools.shell.workers, "perform", None)
     line = one_error(invoke("tune", "--data", ring, "--grid", "dim=2", "--out", tmp_path / "out"))
     assert f"{tmp_path / 'out'}: cannot be written (Permission denied)" in line
 
@@ -657,8 +657,10 @@ def test_data_sets_given_by_name_are_found_by_the_runs(ring, tmp_path, monkeypat
 
 def test_cores_are_shared_among_the_runs_that_there_are(ring, tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr(cardkge_tools.workers, "perform", lambda task, threads, processes: seen.append(threads) or "no")
-    monkeypatch.setattr(cardkge_tools.trials, "count_cores", lambda: 8)
+    monkeypatch.setattr(
+        cardkge_tools.shell.workers, "perform", lambda task, threads, processes: seen.append(threads) or "no"
+    )
+    monkeypatch.setattr(cardkge_tools.experiments.trials, "count_cores", lambda: 8)
     for jobs, runs, expected in ((1, 4, 8), (2, 4, 4), (8, 2, 4), (50, 50, 1)):
         seeds = ",".join(map(str, range(runs)))
         invoke("tune", "--data", ring, "--grid", f"seed={seeds}", "--jobs", jobs, "--out", tmp_path / "out")
@@ -677,7 +679,7 @@ def test_a_fault_in_one_trial_stops_the_others_at_once(ring, tmp_path, monkeypat
             time.sleep(0.01)
         return "stopped" if processes.stopped else "late"
 
-    monkeypatch.setattr(cardkge_tools.workers, "perform", perform)
+    monkeypatch.setattr(cardkge_tools.shell.workers, "perform", perform)
     began = time.monotonic()
     result = invoke("tune", "--data", ring, "--grid", "seed=0,1", "--jobs", 2, "--out", tmp_path / "out")
     assert "Resource temporarily unavailable" in one_error(result)
@@ -726,7 +728,9 @@ def test_each_option_reaches_the_run(loss, name, value):
         pytest.skip("train does not take them together")
     needs = {"patience": {"validate-every": 1}, "decay": {"optimizer": "sgd"}}
     options = {"loss": loss, name: value} | needs.get(name, {})
-    command = cardkge_tools.trials.trial_task(cardkge_tools.trials.make_trial(options, ""), "out")["train"]
+    command = cardkge_tools.experiments.trials.trial_task(
+        cardkge_tools.experiments.trials.make_trial(options, ""), "out"
+    )["train"]
     context = cli.main.commands["train"].make_context("train", command[1:])
     given = vars(checked_settings(train_context(options)))
     assert given[option_name(name)] == value

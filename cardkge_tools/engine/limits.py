@@ -6,8 +6,8 @@ from cardkge import CardkgeError, is_bounded
 
 
 class PlainBounds:
-    """Bounds (R, 2) of every subject, with the questions that Constraints (of cardkge_tools.constraints) answer too,
-    which know bounds of classes and of inverses besides."""
+    """Bounds (R, 2) of every subject, with the questions that Constraints (of cardkge_tools.graph.bounds) answer
+    too, which know bounds of classes and of inverses besides."""
 
     def __init__(self, bounds, n_relations):
         self.plain = np.asarray(bounds, np.float64)

@@ -5,15 +5,8 @@ import math
 
 import numpy as np
 
-from cardkge import (
-    bounded_relations,
-    draw_samples,
-    objective,
-    softmax_objective,
-    training_bounds,
-    update_params,
-    without_loops,
-)
+from cardkge import bounded_relations, draw_samples, objective, training_bounds, update_params
+from cardkge_tools.definitions.softmax import softmax_objective, without_loops
 from cardkge_tools.engine.trainer import NonFinite
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import kernels
-from cardkge import group_keys, queries_of, shuffle_queries, step_candidates, without_loops
+from cardkge_tools.definitions.softmax import group_keys, queries_of, shuffle_queries, step_candidates, without_loops
 from cardkge_tools.engine.limits import PlainBounds
 from cardkge_tools.engine.tables import kind_of
 from cardkge_tools.engine.trainer import Batches, NonFinite, Trainer

@@ -4,7 +4,8 @@ import time
 
 import numpy as np
 
-from cardkge import CardkgeError, checked_triples, learning_rate, metrics, without_loops
+from cardkge import CardkgeError, checked_triples, learning_rate, metrics
+from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.plain import PlainSoftmaxTrainer, PlainTrainer
 from cardkge_tools.engine.ranking import rank_triples
 from cardkge_tools.engine.softmax import SoftmaxBatches, SoftmaxTrainer

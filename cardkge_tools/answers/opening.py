@@ -1,0 +1,101 @@
+"""Data sets and runs as a command names them, with a warning for what a user should know of them."""
+
+from pathlib import Path
+
+import click
+
+from cardkge import CardkgeError, is_bounded
+from cardkge_tools.answers.runs import align_dataset, load_run
+from cardkge_tools.graph.bound_files import find_constraints
+from cardkge_tools.graph.bounds import Bound, Constraints
+from cardkge_tools.graph.graphs import describe_data, open_data, same_facts
+from cardkge_tools.shell.terminal import warn
+
+
+def run_data(run, data=None, **where):
+    """The data set of a run, from where it is now."""
+    try:
+        return open_data(data or run.settings.data, run.settings.columns, **where)
+    except CardkgeError as error:
+        if data:
+            raise
+        raise CardkgeError(f"{error} (--data says where the run's data is now)") from error
+
+
+def open_run(folder, data=None, skip_unknown=False, calibrated=True):
+    """A saved run and its data set, with the ids of the run; calibrated as in `load_run`."""
+    run = load_run(folder, calibrated)
+    return run, aligned_data(run, folder, data, skip_unknown)
+
+
+def aligned_data(run, folder, data, skip_unknown=False, **where):
+    """`run_data` with the ids of the run; a warning where the triples are others than the run's, or it has learnt
+    nothing yet."""
+    if run.epoch == 0:
+        warn(f"{folder} has completed no epoch: its parameters are still random")
+    dataset = run_data(run, data, **where)
+    if not same_facts(describe_data(dataset), run.data):
+        warn(f"{dataset.folder}: these are not the triples that {folder} was trained on")
+    elif (dataset.entities, dataset.relations) == (run.entities, run.relations):
+        return dataset
+    said = len(dataset.warnings)
+    aligned = align_dataset(dataset, run, skip_unknown)
+    for message in aligned.warnings[said:]:
+        warn(message)
+    return aligned
+
+
+def open_to_measure(folder, data=None, skip_unknown=False):
+    """`open_run`, with a warning where the run has learnt what it is to be measured on."""
+    run, dataset = open_run(folder, data, skip_unknown)
+    if run.settings.final and same_facts(describe_data(dataset), run.data):
+        warn(f"{folder} was trained on the facts of valid and test too: the figures say what it remembers")
+    return run, dataset
+
+
+def choose_bounds(bounds, runs, dataset):
+    """Constraints: those asked for, else the first run's that has any, else mined."""
+    if bounds is None:
+        for run in runs:
+            if run.constraints is not None:
+                return run.constraints
+            if is_bounded(run.bounds).any():
+                rows = zip(run.relations, run.bounds.tolist(), strict=True)
+                return Constraints([Bound(name, *row, where="the run") for name, row in rows], run.relations, run.types)
+    found, notes = find_constraints(bounds or "mined", dataset)
+    for note in notes:
+        warn(note)
+    return found
+
+
+def open_beside(folder, other, data, bounds):
+    """A run, and another beside it: (folder -> run and its data set with the run's ids, Constraints)."""
+    run, dataset = open_run(folder, data)
+    runs = {str(folder): (run, dataset)}
+    if other:
+        second = load_run(other)
+        if Path(other).resolve() == Path(folder).resolve():
+            raise click.UsageError("RUN and OTHER are the same folder.")
+        if not same_facts(second.data, run.data):
+            warn(f"{other} was trained on other data than {folder}")
+        runs[str(other)] = (second, align_dataset(dataset, second))
+    return runs, choose_bounds(bounds, [run for run, _ in runs.values()], dataset)
+
+
+def open_histories(folders):
+    """Runs that have a history, and if they are several validations: name of the folder -> run."""
+    runs, places = {}, set()
+    for folder in folders:
+        if Path(folder).resolve() in places:
+            raise click.UsageError(f"{folder} is given twice.")
+        places.add(Path(folder).resolve())
+        runs[str(folder)] = run = load_run(folder)
+        if not run.history:
+            raise CardkgeError(f"{folder} has completed no epoch yet: there is no history to show")
+        if len(folders) > 1 and run.best is None:
+            raise CardkgeError(f"{folder} was never validated: train it with --validate-every to lay it beside others")
+    first = next(iter(runs))
+    for folder, run in runs.items():
+        if not same_facts(run.data, runs[first].data):
+            warn(f"{folder} was trained on other data than {first}")
+    return runs

@@ -1,0 +1,656 @@
+"""Saved runs. A run is a folder.
+
+model.npz is the state: what training needs to go on, bit by bit. config.json says what the run is (settings, data),
+bounds.tsv and history.csv what their names say; metrics.json holds the test metrics, and calibration.json the
+calibration (counts.Calibration), of exactly the state in model.npz, or is absent.
+"""
+
+import contextlib
+import copy
+import csv
+import errno
+import hashlib
+import json
+import math
+import os
+import shutil
+import tempfile
+import time
+import typing
+import zipfile
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+
+import numpy as np
+
+import cardkge
+from cardkge import HITS, MODELS, CardkgeError, Model, project_rows
+from cardkge_tools import RUN_FILES, SPLITS, TEXTS
+from cardkge_tools.answers.calibration import GROUPS, SIZES, Calibration, CountPrior
+from cardkge_tools.definitions.counting import N_KNOWN
+from cardkge_tools.definitions.settings import DIMS, OWN_DIM, Settings, fits, option_name
+from cardkge_tools.engine.ranking import check_finite
+from cardkge_tools.engine.training import best_first
+from cardkge_tools.graph.bound_files import find_constraints
+from cardkge_tools.graph.bounds import (
+    Bound,
+    Constraints,
+    Types,
+    Vocabulary,
+    read_tsv,
+    read_types,
+    tsv_text,
+    types_text,
+    vocabulary,
+)
+from cardkge_tools.graph.graphs import describe_data, join_names, name_triples, vocabulary_digest
+from cardkge_tools.graph.rdf import Prefixes, prefixes_text, read_prefixes
+from cardkge_tools.shell.display import shown
+from cardkge_tools.shell.files import REMEDY, csv_text, json_bytes, read_json, replace_file
+
+FORMAT_VERSION = 1
+NEWER = ["schedule", "n3", "reciprocal", "softmax_candidates", "no_loops", "final", "extra_negatives"]
+NEWER += ["relation_weight"]
+LATER = {option_name(name): getattr(Settings(), name) for name in NEWER}  # settings that older runs have not: as there
+GONE = {"softmax-cut", "exact-epochs"}  # settings of older runs under softmax, which are read without them
+ANEW = "`calibrate` writes it anew"  # the remedy of a calibration.json
+STAGE = ".saving"  # begins the name of a folder inside the run that holds the new files until all are complete
+
+
+@dataclass
+class Run:
+    """A model in training: what `train` continues and `save_run` saves. An epoch under way is counted in `step`."""
+
+    settings: Settings
+    entities: list[str]
+    relations: list[str]
+    model: Model
+    accumulators: dict  # AdaGrad's, by parameter name; empty for SGD
+    bounds: np.ndarray  # (R, 2), of every subject
+    epoch: int = 0  # epochs completed
+    step: int = 0  # steps completed of the next one
+    partial: dict = field(default_factory=dict)  # sums over those steps
+    history: list = field(default_factory=list)  # a dict for each epoch
+    best: dict | None = None  # with validation: epoch, mrr, hits@10, params
+    metrics: dict | None = None  # on test: {"filtered": metrics_by_side, "raw": metrics_by_side}
+    data: dict = field(default_factory=dict)  # `describe_data` of the data it is trained on
+    calibration: Calibration | None = None  # how its scores become probabilities
+    constraints: Constraints | None = None  # all bounds, where there are some of classes or inverses too
+    types: Types = field(default_factory=Types)  # classes of the entities
+    prefixes: Prefixes = field(default_factory=Prefixes)  # of the IRIs that the names stand for
+    gone: dict = field(default_factory=dict)  # settings that are none now, of an older run (`read_config`)
+    notes: tuple = ()  # of a new run: what is to be said of its bounds
+
+    @property
+    def limits(self):
+        """All bounds: Constraints where there are some of classes or inverses, else those of every subject, (R, 2)."""
+        return self.bounds if self.constraints is None else self.constraints
+
+    def best_model(self):
+        """The model at its best validation, or as it is now where there was none."""
+        if self.best is None:
+            return self.model
+        model = copy.copy(self.model)
+        model.params = self.best["params"]
+        return model
+
+
+def new_model(settings, n_entities, n_relations, initialise=True):
+    """The model that the settings name, initialised from their seed, or with no parameters yet. Under softmax the rows
+    of DistMult and ComplEx begin as 1e-3 N(0, 1) (Lacroix et al. 2018)."""
+    options = {"hidden": settings.hidden} if settings.model == "ermlp" else {}
+    own = settings.model not in DIMS
+    options |= {"dim": settings.dim or DIMS.get(settings.model, OWN_DIM), "dtype": settings.dtype}
+    options |= {"reciprocal": True} if settings.reciprocal else {}  # a class of one's own need not know of it
+    rng = np.random.default_rng([settings.seed, 0]) if initialise else None
+    small = settings.loss == "softmax" and settings.model != "ermlp" and not own
+    model = MODELS[settings.model](n_entities, n_relations, seed=None if small else rng, **options)
+    if own and model.shapes["relation"][0] != (1 + bool(settings.reciprocal)) * n_relations:
+        raise CardkgeError(f"{settings.model[1:]}.shapes has no rows for reciprocal relations: use --no-reciprocal")
+    if small and initialise:
+        for name, shape in model.shapes.items():
+            model.params[name] = (1e-3 * rng.standard_normal(shape)).astype(model.dtype)
+    return model
+
+
+def new_run(settings, dataset, bounds=None):
+    """A run before its first step: parameters initialised, entity rows projected. bounds (R, 2), or Constraints; None:
+    as the settings name them. The run's settings are resolved: what is not given follows from the loss and the sizes of
+    the graph."""
+    settings.check()
+    settings = settings.resolved(dataset.n_entities, dataset.n_relations, len(dataset.train))
+    model = new_model(settings, dataset.n_entities, dataset.n_relations)
+    model.vocabulary = vocabulary_digest(dataset.entities, dataset.relations)
+    if settings.project == "unit":
+        project_rows(model.params["entity"])
+    accumulators = {}
+    if settings.optimizer == "adagrad":
+        accumulators = {name: np.full_like(array, settings.accumulator) for name, array in model.params.items()}
+    constraints, notes, graph = None, (), vocabulary(dataset)
+    if bounds is None:
+        bounds, notes = find_constraints(settings.bounds, dataset)
+    if isinstance(bounds, Constraints):
+        constraints = bounds if bounds.special else None
+        bounds = bounds.plain
+    bounds = np.array(bounds, np.float64)
+    if bounds.shape != (dataset.n_relations, 2):
+        raise CardkgeError(f"bounds must have shape ({dataset.n_relations}, 2), found {bounds.shape}")
+    if not ((bounds[:, 0] >= 0) & (bounds[:, 0] <= bounds[:, 1]) & (bounds[:, 0] < np.inf)).all():
+        raise CardkgeError("bounds must be 0 <= lower <= upper, lower finite")
+    names = dataset.entities, dataset.relations
+    more = {"constraints": constraints, "types": graph.types, "prefixes": graph.prefixes, "notes": tuple(notes)}
+    return Run(settings, *names, model, accumulators, bounds, data=describe_data(dataset), **more)
+
+
+def align_dataset(dataset, run, skip_unknown=False):
+    """The same Dataset with the ids of `run`, whose vocabulary may be larger or in another order.
+
+    Raises CardkgeError, which counts the names that the run does not know and says the first three; with skip_unknown
+    the triples that have one are left out, and a warning of the data set counts them.
+    """
+    columns, strangers = [], []
+    for kind, names, known in (
+        (("entity", "entities"), dataset.entities, run.entities),
+        (("relation", "relations"), dataset.relations, run.relations),
+    ):
+        ids = {name: i for i, name in enumerate(known)}
+        unknown = [name for name in names if name not in ids]
+        if unknown:
+            some = ", ".join([*(shown(name, quoted=True) for name in unknown[:3]), *["..."] * (len(unknown) > 3)])
+            strangers.append(f"{len(unknown)} {kind[int(len(unknown) > 1)]} ({some})")
+        columns.append(np.array([ids.get(name, -1) for name in names], dtype=np.int32))
+    if strangers and not skip_unknown:
+        raise CardkgeError(
+            f"{dataset.folder}: unknown to the run: {' and '.join(strangers)}; give the data that it was trained on,"
+            " train on this data, or leave out the triples that have them (`evaluate --skip-unknown`)"
+        )
+    entity, relation = columns
+    aligned, left = {}, []
+    for split in SPLITS:
+        h, r, t = np.asarray(getattr(dataset, split)).T
+        triples = np.column_stack((entity[h], relation[r], entity[t]))
+        kept = triples[(triples >= 0).all(1)]
+        if len(kept) < len(triples):
+            left.append(f"{len(triples) - len(kept)} of {len(triples)} {split} triples")
+        aligned[split] = name_triples(kept, run.entities, run.relations)
+    warnings = dataset.warnings
+    if left:
+        warnings += (f"left out, for the run does not know {' and '.join(strangers)}: {', '.join(left)}",)
+    return replace(dataset, entities=run.entities, relations=run.relations, warnings=warnings, **aligned)
+
+
+def is_run(folder):
+    """Whether the folder holds a run, perhaps a damaged one: its config.json or model.npz is one of ours."""
+    with contextlib.suppress(CardkgeError):
+        config = read_json(Path(folder) / "config.json")
+        return "format_version" in config and "settings" in config
+    with contextlib.suppress(CardkgeError):
+        return "state" in _read_arrays(Path(folder) / "model.npz")
+    return False
+
+
+def save_run(run, folder):
+    """Write the run to its folder, which is made if need be; files not of a run are left alone.
+
+    All files are completed in a folder inside it before the first is renamed into place, so a
+    full disk leaves the old state whole. model.npz is the last renamed (before metrics.json, which
+    belongs to it): cut short between two renames, the text files are at most ahead of it, and
+    load_run drops what is. Parameters that are not finite are refused.
+
+    The bytes of model.npz depend on the settings and the state alone, not on time or place (in
+    mid-epoch they hold the seconds that the epoch took so far).
+    """
+    check_finite(run.model.params)
+    folder = Path(folder)
+    contents = {"history.csv": _history_text(run.history).encode(), "config.json": json_bytes(_config(run))}
+    if run.metrics is not None:
+        contents["metrics.json"] = json_bytes(run.metrics)
+    if run.calibration is not None:
+        contents["calibration.json"] = json_bytes(_calibration_dict(run))
+    stage = None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        remove_stages(folder)
+        stage = Path(tempfile.mkdtemp(prefix=STAGE, dir=folder))
+        # not compressed: trained parameters barely shrink
+        replace_file(stage / "model.npz", lambda file: np.savez(file, **_arrays(run)))
+        contents |= _texts(run)
+        for name, content in contents.items():
+            replace_file(stage / name, lambda file, content=content: file.write(content))
+        for name in ("metrics.json", "calibration.json"):  # of an older state
+            (folder / name).unlink(missing_ok=True)
+        for name in RUN_FILES:
+            if name in contents or name == "model.npz":
+                os.replace(stage / name, folder / name)
+            elif name in TEXTS:  # of a run that this one replaces
+                (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        remedy = "make room, or choose another folder with --out"
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            remedy = "make the folder writable, or work on a copy of it"
+        raise CardkgeError(f"{folder}: the run cannot be saved here ({error.strerror or error}); {remedy}") from error
+    except CardkgeError as error:  # of one of the files, under its name for the time being
+        raise CardkgeError(str(error).replace(str(stage), str(folder)) if stage else str(error)) from error
+    finally:
+        if stage:
+            shutil.rmtree(stage, ignore_errors=True)
+
+
+def remove_stages(folder, age=3600):
+    """Remove what a save that was killed has left in the folder; a save at work is younger than `age` seconds."""
+    for left in Path(folder).glob(f"{STAGE}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime >= age:
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def save_metrics(run, folder):
+    """Write metrics.json of a run that is saved but for its metrics."""
+    replace_file(Path(folder) / "metrics.json", lambda file: file.write(json_bytes(run.metrics)))
+
+
+def save_calibration(run, folder):
+    """Write calibration.json of a run that is saved but for its calibration."""
+    replace_file(Path(folder) / "calibration.json", lambda file: file.write(json_bytes(_calibration_dict(run))))
+
+
+def _calibration_dict(run):
+    """What calibration.json says: for each relation a, b, c of `calibration_logits`, for 0, 1 and more known tails."""
+    found = run.calibration
+    names = "score", "log_softmax", "constant"
+    coefficients = {
+        relation: dict(zip(names, rows.T.tolist(), strict=True))
+        for relation, rows in zip(run.relations, found.coefficients, strict=True)
+    }
+    counts = {"share": found.share, "valid": found.valid, "missing": found.missing}
+    epoch = run.best["epoch"] if run.best else run.epoch
+    content = {"format_version": FORMAT_VERSION, "epoch": epoch, **counts, "coefficients": coefficients}
+    if found.prior is not None:
+        prior, of = found.prior, {}
+        for name, own, usual, heads in zip(run.relations, prior.counts, prior.usual, prior.heads, strict=True):
+            groups = {str(i): {"heads": int(heads[i]), "sizes": usual[i].tolist()} for i in np.flatnonzero(heads)}
+            of[name] = {"counts": own.tolist(), "groups": groups}
+        content["prior"] = {"share": prior.share, "relations": of}
+    return content
+
+
+def _read_prior(value, relations):
+    """The CountPrior in a calibration, or None; ValueError and the like where it is none."""
+    if value is None:
+        return None
+    rows = [value["relations"][relation] for relation in relations]
+    counts = [np.array(row["counts"], float) for row in rows]
+    usual, heads = np.zeros((len(rows), GROUPS, SIZES)), np.zeros((len(rows), GROUPS), int)
+    for i, row in enumerate(rows):
+        for group, of in row["groups"].items():
+            usual[i, int(group)], heads[i, int(group)] = of["sizes"], of["heads"]
+    if any(x.ndim != 1 or not len(x) for x in counts):
+        raise ValueError("its counts have another shape")
+    if not all(np.isfinite(x).all() and (x >= 0).all() for x in [usual, heads, *counts]) or not 0 < value["share"] < 1:
+        raise ValueError("a count is out of range")
+    return CountPrior(counts, usual, heads, float(value["share"]))
+
+
+def _read_calibration(path, run):
+    """The Calibration in the file, None where there is none; CardkgeError where it is damaged, or of another epoch."""
+    if not path.exists():
+        return None
+    value = read_json(path, ANEW)
+    _check_version(path, value.get("format_version"), ANEW)
+    try:
+        rows = [value["coefficients"][relation] for relation in run.relations]
+        coefficients = np.array([[row[name] for name in ("score", "log_softmax", "constant")] for row in rows], float)
+        calibration = Calibration(
+            np.ascontiguousarray(coefficients.transpose(0, 2, 1)), float(value["share"]), int(value["valid"]),
+            int(value["missing"]), _read_prior(value.get("prior"), run.relations),
+        )  # fmt: skip
+        sound = np.isfinite(coefficients).all() and (coefficients[:, :2].sum(1) > 0).all() and 0 < calibration.share < 1
+        if coefficients.shape[1:] != (3, N_KNOWN) or not sound:
+            raise ValueError("a coefficient is out of range")
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise CardkgeError(f"{path}: not a calibration of this run ({error}); {ANEW}") from error
+    if value.get("epoch") != (run.best["epoch"] if run.best else run.epoch):
+        raise CardkgeError(f"{path}: of epoch {value.get('epoch')}, and the run has gone on; {ANEW}")
+    return calibration
+
+
+def load_run(folder, calibrated=True):
+    """The Run that save_run wrote; calibrated=False: without its calibration, whatever that is. Every fault is a
+    CardkgeError that names the file.
+
+    Nothing is unpickled. Arrays keep their dtype and every bit.
+    """
+    folder = Path(folder)
+    if not os.path.isdir(folder):  # unlike Path's, these take what is unreadable for absent
+        found = "is a file, not the folder of a run" if os.path.exists(folder) else "no such run"
+        raise CardkgeError(f"{folder}: {found}; give a folder that train has written")
+    if not os.path.exists(folder / "config.json"):
+        raise CardkgeError(f"{folder}: not a run, for it has no config.json; give a folder that train has written")
+    remove_stages(folder)
+    settings, data, gone = read_config(folder)
+    path = folder / "model.npz"
+    arrays = _read_arrays(path)
+    state = _parse_state(path, arrays, settings)
+    if state.get("data", data["sha256"]) != data["sha256"]:
+        raise CardkgeError(f"{path}: of other data than config.json says; a save was cut short; {REMEDY}")
+    entities, relations = (_split_names(path, arrays, kind, data[kind]) for kind in ("entities", "relations"))
+    groups = {"params": {}, "accumulators": {}, "best": {}}
+    for name, array in arrays.items():
+        group, _, key = name.partition(".")
+        if group in groups:
+            groups[group][key] = array
+    model = new_model(settings, len(entities), len(relations), initialise=False)
+    wanted = {"params": True, "accumulators": settings.optimizer == "adagrad", "best": state["best"]}
+    for group, there in wanted.items():
+        _check_arrays(path, group, groups[group], model.shapes if there else {}, model.dtype)
+    model.params, model.vocabulary = groups["params"], vocabulary_digest(entities, relations)
+    best = {**state["best"], "params": groups["best"]} if state["best"] else None
+    try:
+        types, prefixes = read_types(folder / "types.tsv", entities), read_prefixes(folder / "prefixes.tsv")
+        bounds = read_tsv(folder / "bounds.tsv", Vocabulary(entities, relations, types))
+    except CardkgeError as error:
+        raise CardkgeError(f"{error}; {REMEDY}") from error
+    constraints = Constraints(bounds, relations, types, entities)
+    if _bounds_digest(constraints.plain, constraints.special) != state.get("bounds"):
+        raise CardkgeError(f"{folder / 'bounds.tsv'}: not the bounds that the run was trained with; {REMEDY}")
+    metrics_path = folder / "metrics.json"
+    run = Run(
+        settings=settings,
+        entities=entities,
+        relations=relations,
+        model=model,
+        accumulators=groups["accumulators"],
+        bounds=constraints.plain,
+        constraints=constraints if constraints.special else None,
+        types=types,
+        prefixes=prefixes,
+        epoch=state["epoch"],
+        step=state["step"],
+        partial=state["partial"],
+        history=_read_history(folder / "history.csv", state["epoch"]),
+        best=best,
+        metrics=read_json(metrics_path) if metrics_path.exists() else None,
+        data=data,
+        gone=gone,
+    )
+    if calibrated:
+        run.calibration = _read_calibration(folder / "calibration.json", run)
+    return run
+
+
+def read_config(folder):
+    """Of a saved run: its Settings; the `describe_data` of its data; and of a run under softmax what it was trained
+    with and is no setting now, option name -> value, where not 0: its steps cannot be repeated. CardkgeError as
+    `load_run`."""
+    return _parse_config(Path(folder) / "config.json")
+
+
+def read_outcome(folder):
+    """What a finished run came to, without reading its parameters.
+
+    Returns {"epoch": the one kept, "valid": {"mrr", "hits@10"} there, or None where nothing was validated, "test": as
+    in metrics.json, "seconds": of training}. Raises CardkgeError as `load_run` does, and where the run is not finished.
+    """
+    folder = Path(folder)
+    test, epochs = read_json(folder / "metrics.json"), read_json(folder / "config.json").get("epoch")
+    if type(epochs) is not int:
+        raise CardkgeError(f"{folder / 'config.json'}: 'epoch' is {epochs!r}, expected int; {REMEDY}")
+    history = _read_history(folder / "history.csv", epochs)
+    wanted, file = {"mrr", "mean_rank", *(f"hits@{n}" for n in HITS)}, "metrics.json"
+    try:
+        for setting in ("filtered", "raw"):
+            if not all(fits(test[setting]["both"][name], float) for name in wanted):
+                raise TypeError(f"{setting} metrics are no numbers")
+        file = "history.csv"
+        seconds = sum(record["seconds"] for record in history)
+        validated = [record for record in history if "valid_hits@10" in record]
+        order = best_first(read_json(folder / "config.json")["settings"]["loss"])
+        best = max(
+            validated,
+            key=lambda record: order({name: record[f"valid_{name}"] for name in ("mrr", "hits@10")}),
+            default=None,
+        )
+    except (KeyError, TypeError) as error:
+        raise CardkgeError(f"{folder / file}: damaged ({error}); {REMEDY}") from error
+    return {
+        "epoch": best["epoch"] if best else len(history),
+        "valid": {name: best[f"valid_{name}"] for name in ("mrr", "hits@10")} if best else None,
+        "test": test,
+        "seconds": seconds,
+    }
+
+
+def violations_json(part):
+    """What `violations --json` holds of a run; an upper bound of null is none."""
+    names = ("lower", "upper", "subjects", "outside", "mean", "quartiles")
+    return {relation: {n: None if v[n] == math.inf else v[n] for n in names} for relation, v in part.items()}
+
+
+def read_violations(path):
+    """The violations of one run, as `violations RUN --json` writes them: relation -> {"lower", "upper" (inf for null),
+    "subjects", "outside", "mean"}."""
+    try:
+        (found,) = read_json(Path(path)).values()
+        parts = {relation: dict(v, upper=np.inf if v["upper"] is None else v["upper"]) for relation, v in found.items()}
+        return {
+            r: {n: float(v[n]) for n in ("lower", "upper", "subjects", "outside", "mean")} for r, v in parts.items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CardkgeError(f"{path}: not the violations of one run; remove this file") from error
+
+
+def valid_times(run):
+    """Of each validation: epoch, seconds of training until then, and the filtered MRR and hits@10 on valid."""
+    seconds = np.cumsum([record["seconds"] for record in run.history])
+    return [
+        (record["epoch"], float(second), record["valid_mrr"], record["valid_hits@10"])
+        for record, second in zip(run.history, seconds, strict=True)
+        if "valid_mrr" in record
+    ]
+
+
+def average_sum(violations):
+    """The mean over the relations of the mean X_hr of each (the paper's Figure 3)."""
+    return float(np.mean([v["mean"] for v in violations.values()]))
+
+
+def _settings_dict(run):
+    """The settings under their command-line names, dim resolved."""
+    settings = {option_name(f.name): getattr(run.settings, f.name) for f in fields(Settings)}
+    return {**settings, "dim": run.model.dim}
+
+
+def _config(run):
+    """The content of config.json."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "program": f"cardkge {cardkge.__version__}",
+        "settings": _settings_dict(run) | run.gone,
+        "data": run.data,
+        "epoch": run.epoch,
+    }
+
+
+def _fixed(settings):
+    """The settings that no resumed run may change. epochs may grow and the data may move."""
+    return {name: value for name, value in settings.items() if name not in ("epochs", "data", "patience")}
+
+
+def _arrays(run):
+    """The members of model.npz."""
+    best = {k: v for k, v in run.best.items() if k != "params"} if run.best else None
+    state = {
+        "format_version": FORMAT_VERSION,
+        "settings": _fixed(_settings_dict(run)),
+        "epoch": run.epoch,
+        "step": run.step,
+        "partial": run.partial,
+        "best": best,
+        "data": run.data.get("sha256"),
+        "bounds": _bounds_digest(run.bounds, run.constraints.special if run.constraints else ()),
+    }
+    arrays = {
+        "state": np.frombuffer(json_bytes(state), dtype=np.uint8),
+        "entities": join_names(run.entities),
+        "relations": join_names(run.relations),
+    }
+    groups = {
+        "params": run.model.params,
+        "accumulators": run.accumulators,
+        "best": run.best["params"] if run.best else {},
+    }
+    for group, members in groups.items():
+        for name, array in sorted(members.items()):
+            arrays[f"{group}.{name}"] = np.ascontiguousarray(array)
+    return arrays
+
+
+def _bounds_digest(bounds, special=()):
+    """Of bounds (R, 2) of every subject, and those of classes and inverses."""
+    digest = hashlib.sha256(np.ascontiguousarray(bounds, "<f8"))
+    digest.update(tsv_text(special).encode())
+    return digest.hexdigest()
+
+
+def _texts(run):
+    """The files of a run that say something of its graph: name -> bytes; bounds, and classes and prefixes if any."""
+    plain = [Bound(name, *row) for name, row in zip(run.relations, run.bounds.tolist(), strict=True)]
+    texts = {"bounds.tsv": tsv_text([*plain, *(run.constraints.special if run.constraints else ())])}
+    if run.types.classes:
+        texts["types.tsv"] = types_text(run.types, run.entities)
+    if run.prefixes.namespaces:
+        texts["prefixes.tsv"] = prefixes_text(run.prefixes)
+    return {name: text.encode() for name, text in texts.items()}
+
+
+def _split_names(path, arrays, kind, count):
+    """The names that `join_names` joined; CardkgeError where their number is not the expected one."""
+    try:
+        names = arrays[kind].tobytes().decode().split("\n")
+    except (KeyError, UnicodeDecodeError) as error:
+        raise CardkgeError(f"{path}: it holds no readable {kind}; {REMEDY}") from error
+    if len(names) != count or len(set(names)) != count:
+        raise CardkgeError(f"{path}: it names {len(set(names))} {kind}, config.json counts {count}; {REMEDY}")
+    return names
+
+
+def _check_version(path, version, remedy=REMEDY):
+    """CardkgeError for a format version that this program does not read."""
+    if type(version) is not int or version < 1:
+        raise CardkgeError(f"{path}: format_version is {version!r}, not a number; {remedy}")
+    if version > FORMAT_VERSION:
+        raise CardkgeError(
+            f"{path}: format version {version} is later than {FORMAT_VERSION}, the last that this "
+            "program reads; use the newer program that wrote it"
+        )
+
+
+def _parse_config(path):
+    """What `read_config` finds in config.json."""
+    config = read_json(path)
+    _check_version(path, config.get("format_version"))
+    parts = [config.get("settings"), config.get("data")]
+    kinds = typing.get_type_hints(Settings)
+    sizes = dict.fromkeys(("entities", "relations", *SPLITS), int)
+    wanted = [{option_name(name): kinds[name] for name in kinds}, {"sha256": str, **sizes}]
+    gone = {}
+    if isinstance(parts[0], dict):  # a run from before a setting was there has what it is with the paper's losses
+        if parts[0].get("loss") == "softmax":
+            gone = {name: parts[0][name] for name in sorted(GONE) if parts[0].get(name)}
+        parts[0] = LATER | {name: value for name, value in parts[0].items() if name not in GONE}
+    for part, found, expected in zip(("settings", "data"), parts, wanted, strict=True):
+        if not isinstance(found, dict):
+            raise CardkgeError(f"{path}: it has no object {part!r}; {REMEDY}")
+        for name in sorted((found.keys() ^ expected.keys()) - {"facts"}):  # which runs of version 1.0 do not have
+            fault = "unknown" if name in found else "missing"
+            raise CardkgeError(f"{path}: {name!r} in {part!r} is {fault}; {REMEDY}")
+        for name, kind in expected.items():
+            if not fits(found[name], kind):
+                raise CardkgeError(
+                    f"{path}: {name!r} is {found[name]!r}, expected {getattr(kind, '__name__', kind)}; {REMEDY}"
+                )
+    settings = Settings(**{name: parts[0][option_name(name)] for name in kinds})
+    try:
+        settings.check()
+    except CardkgeError as error:
+        raise CardkgeError(f"{path}: {error}") from error
+    return settings, parts[1], gone
+
+
+def _read_arrays(path):
+    """The arrays of an npz file, by name; CardkgeError for whatever is wrong with it."""
+    try:
+        with zipfile.ZipFile(path), np.load(path, allow_pickle=False) as stored:  # np.load alone takes more than zip
+            return {name: stored[name] for name in stored.files}
+    # zip, zlib, header, memory and object faults come as a dozen unrelated classes
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, OSError) and error.strerror:
+            reason = error.strerror
+        raise CardkgeError(f"{path}: cannot be read ({reason}); {REMEDY}") from error
+
+
+def _parse_state(path, arrays, settings):
+    """The member `state` of model.npz, its types checked."""
+    try:
+        state = json.loads(arrays["state"].tobytes().decode())
+        _check_version(path, state["format_version"])
+        best = state["best"]
+        counts = [state["epoch"], state["step"], *([best["epoch"]] if best else [])]
+        floats = [*state["partial"].values(), *(best.values() if best else [])]
+        if not all(type(n) is int and n >= 0 for n in counts):
+            raise ValueError("a count is no whole number")
+        if not all(fits(x, float) for x in floats):
+            raise ValueError("a sum is no number")
+        stored = LATER | dict(state["settings"])
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise CardkgeError(f"{path}: its state is damaged ({reason}); {REMEDY}") from error
+    given = {option_name(f.name): getattr(settings, f.name) for f in fields(Settings)}
+    for name, value in _fixed(given).items():
+        if stored.get(name) != value:
+            raise CardkgeError(
+                f"{path}: trained with {name} = {stored.get(name)!r}, but config.json says "
+                f"{value!r}; correct config.json, or remove its folder and train again"
+            )
+    return state
+
+
+def _check_arrays(path, group, arrays, shapes, dtype):
+    """Refuse arrays that are not those of the model: names, shapes, dtype, finite parameters."""
+    for name in sorted(arrays.keys() | shapes.keys()):
+        found = arrays.get(name)
+        if found is None or name not in shapes:
+            fault = "missing" if found is None else "unexpected"
+        elif found.shape != shapes[name] or found.dtype != dtype:
+            fault = f"{found.dtype} {found.shape}, expected {np.dtype(dtype)} {shapes[name]}"
+        else:
+            continue
+        raise CardkgeError(f"{path}: {group}.{name} is {fault}; {REMEDY}")
+    if group != "accumulators":  # which an overflow may have left infinite, to no other harm
+        check_finite(arrays, f"{path}: {group}")
+
+
+def _history_text(history):
+    """history.csv: a line per epoch; columns in order of first appearance, empty where absent."""
+    columns = list(dict.fromkeys(["epoch", *(name for record in history for name in record)]))
+    rows = [{name: int(x) if name == "epoch" else float(x) for name, x in record.items()} for record in history]
+    return csv_text(columns, rows)
+
+
+def _read_history(path, epochs):
+    """The records of the first `epochs` epochs: the file may be ahead of model.npz, see save_run."""
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file, strict=True))
+        for at, row in enumerate(rows, 2):
+            if None in row.values():
+                raise ValueError(f"line {at} is cut short")
+        rows = [{name: float(x) for name, x in row.items() if x != ""} for row in rows]
+        history = [{**row, "epoch": int(row["epoch"])} for row in rows if row["epoch"] <= epochs]
+        if [record["epoch"] for record in history] != list(range(1, epochs + 1)):
+            raise ValueError(f"expected the epochs 1 to {epochs}")
+    except (OSError, ValueError, TypeError, KeyError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise CardkgeError(f"{path}: cannot be read ({reason}); {REMEDY}") from error
+    return history

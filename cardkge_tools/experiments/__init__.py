@@ -1,0 +1,1 @@
+"""Runs trained, compared and reported: one or many, the paper's tables, controls, the oracle."""

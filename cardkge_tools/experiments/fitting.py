@@ -1,0 +1,238 @@
+"""A run from its first step to its saved metrics, as `train` does it: checkpoints, signals, progress."""
+
+import contextlib
+import shlex
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import numpy as np
+
+from cardkge import CardkgeError, triple_keys
+from cardkge_tools.answers.facts import calibrate_run
+from cardkge_tools.answers.opening import open_run, run_data
+from cardkge_tools.answers.runs import (
+    STAGE,
+    align_dataset,
+    is_run,
+    load_run,
+    new_run,
+    remove_stages,
+    save_metrics,
+    save_run,
+)
+from cardkge_tools.definitions.settings import option_name
+from cardkge_tools.definitions.softmax import without_loops
+from cardkge_tools.engine.ranking import evaluate
+from cardkge_tools.engine.trainer import NonFinite
+from cardkge_tools.engine.training import train
+from cardkge_tools.experiments.reports import at_chance, examples_per_step, show_metrics
+from cardkge_tools.graph.graphs import describe_data, later_occurrences, same_facts
+from cardkge_tools.shell.files import in_use, made_folder, sole_use
+from cardkge_tools.shell.terminal import Progress, counter, going_on, held_signals, say, this_command, warn
+
+CHECKPOINT_SECONDS = 60.0  # between two saved states while training ...
+CHECKPOINT_SHARE = 0.05  # ... or longer, so that no more than this share of the time goes to saving
+
+
+@contextlib.contextmanager
+def new_folder(out, force):
+    """A folder for a new run, writable and for sole use; folders made here and left empty vanish."""
+    with made_folder(out) as (out, made), sole_use(out) as alone:
+        if not alone:
+            made.clear()
+            raise in_use(out)
+        if not is_run(out):
+            if any(not entry.name.startswith(STAGE) for entry in out.iterdir()):
+                raise CardkgeError(f"{out} is not empty and holds no run; choose another folder with --out")
+        elif not force:
+            raise CardkgeError(f"{out} already holds a run; --resume goes on with it, --force replaces it")
+        yield out
+
+
+def resume_run(folder, given, threads, calibrated=True):
+    """Goes on with a saved run, with what a resumed run may change."""
+    run = load_run(folder)
+    if run.epoch < given.get("epochs", run.settings.epochs):
+        refuse_gone(run, folder)
+    update_settings(run, given)
+    dataset, data = run_data(run), run.data
+    found = describe_data(dataset)
+    if same_facts(found, data) and found["sha256"] != data["sha256"]:
+        warn(f"{dataset.folder}: the lines are in another order now; the steps to come draw other batches")
+        dataset = align_dataset(dataset, run)
+    elif not same_facts(found, data):
+        raise CardkgeError(
+            f"{dataset.folder}: the data has changed since {folder} was trained on it; "
+            "give the old data with --data, or train anew"
+        )
+    if run.epoch >= run.settings.epochs:
+        say(f"{folder} has finished its {run.epoch} epochs; --epochs may be raised")
+    fit(run, dataset, folder, threads, calibrated)
+
+
+def refuse_gone(run, folder):
+    """An error where a run has settings that are none now, so that its steps cannot be repeated nor gone on with."""
+    for name, value in run.gone.items():
+        found = f"{Path(folder) / 'config.json'}: trained with --{name} {value}, an option that is gone"
+        raise CardkgeError(f"{found}: its steps cannot be gone on with; train anew without it")
+
+
+def whole(dataset):
+    """The data set with every known fact in train, for a final run; valid and test stay beside it."""
+    keys = triple_keys(*np.asarray(dataset.known).T, dataset.n_entities, dataset.n_relations)
+    return replace(dataset, train=np.delete(dataset.known, later_occurrences(keys), axis=0))
+
+
+def train_final(source, out, force, threads, data, model):
+    """`train --final`: the settings of a run up to its best epoch, on all the facts that its data has; data and model
+    None where they are the run's. A model can only be that: to name it loads a class of one's own."""
+    run, dataset = open_run(source, data)
+    if model not in (None, run.settings.model):
+        raise click.UsageError(
+            f"--model cannot change in a final run: {source} has {run.settings.model}, given {model}."
+        )
+    refuse_gone(run, source)
+    if run.settings.final:
+        raise CardkgeError(f"{source} is a final run already; give the run that it was made of")
+    epochs = run.best["epoch"] if run.best else run.epoch
+    settings = replace(run.settings, epochs=epochs, validate_every=0, patience=0, final=True)
+    if data:
+        settings.data = data
+    with new_folder(out, force) as folder:
+        if Path(folder).resolve() == Path(source).resolve():
+            raise CardkgeError(f"{source}: the final run needs a folder of its own")
+        say(f"{len(dataset.known):,} triples of train, valid and test, {epochs} epochs", err=True)
+        final = new_run(settings, dataset, run.limits)
+        final.calibration = run.calibration  # of the run that could be calibrated
+        fit(final, dataset, folder, threads)
+
+
+def update_settings(run, given):
+    """Take over what a resumed run may change; a usage error for what it may not."""
+    for name, value in given.items():
+        saved = getattr(run.settings, name)
+        if name in ("data", "patience") or (name == "epochs" and value >= saved):
+            setattr(run.settings, name, value)
+        elif value != saved:
+            option = "--" + option_name(name)
+            hint = "may only be raised" if name == "epochs" else "cannot change"
+            raise click.UsageError(f"{option} {hint} when a run is resumed: saved {saved}, given {value}.")
+        if name == "epochs" and value > saved and run.settings.schedule == "late":
+            warn(f"the steps depend on the number of epochs: this is no longer what --epochs {value} trains at once")
+    try:
+        run.settings.check()
+    except CardkgeError as error:
+        raise click.UsageError(f"{error}.") from None
+
+
+def show_rule(settings, given):
+    """A line with what is not given and so follows from the loss and the sizes of the graph, under softmax."""
+    names = ["model", "dim", "epochs", "batch_size", "learning_rate", "schedule", "n3", "reciprocal"]
+    names += ["relation_weight", "softmax_candidates"]
+    chosen = [f"{option_name(name)} {getattr(settings, name)}" for name in names if name not in given]
+    if settings.loss == "softmax" and chosen:
+        say(f"by the loss and the sizes of the graph: {', '.join(chosen)}")
+
+
+def fit(run, dataset, folder, threads, calibrated=True):
+    """Train and save the run, evaluate it on the test split, show and save the metrics; then calibrate it, if asked. A
+    final run is trained on all splits, and so neither evaluated nor calibrated."""
+    dataset = whole(dataset) if run.settings.final else dataset
+    again = f"{this_command()} train --resume --out {shlex.quote(str(folder))}"
+    for note in run.notes:
+        warn(note)
+    progress = Progress(run, len(dataset.train), examples_per_step(run.settings, len(dataset.train)))
+    remove_stages(folder, age=0)
+    due = 0.0  # when to save the next time
+
+    def save():
+        nonlocal due
+        start = time.monotonic()
+        try:
+            save_run(run, folder)
+        except CardkgeError as error:
+            how = "make room, or choose another folder with --out: nothing is saved yet"
+            if is_run(folder):
+                how = f"what was saved before stays, and {again} goes on from there"
+            raise CardkgeError(f"{error}; {how}") from error
+        end = time.monotonic()
+        due = end + max(CHECKPOINT_SECONDS, (end - start) / CHECKPOINT_SHARE)
+
+    def on_step(run, step, steps):
+        progress.on_step(run, step, steps)
+        if step < steps and time.monotonic() > due:
+            save()
+
+    def on_epoch(run, record):
+        progress.on_epoch(run, record)
+        if time.monotonic() > due:
+            save()
+
+    outcome = "finished"
+    with held_signals() as caught:
+        unfinished = run.epoch < run.settings.epochs
+        if unfinished:
+            run.metrics = None
+            run.calibration = run.calibration if run.settings.final else None  # a final run's is of another, and stays
+        save()
+        try:
+            if unfinished:
+                outcome = train(run, dataset, threads, on_epoch, on_step, stop=lambda: bool(caught))
+                save()
+        except NonFinite as error:
+            with contextlib.suppress(CardkgeError):  # then the state saved before stays
+                save()
+            raise CardkgeError(f"{error} ({folder} keeps the last good state; --force replaces it)") from error
+        finally:
+            progress.close()
+    if caught:
+        click.echo(f"stopped at epoch {run.epoch}; resume with: {again}", err=True)
+        sys.exit(128 + caught[0])
+    if outcome == "patience":
+        say(f"validation is no longer better: stopped at epoch {run.epoch}; a larger --patience goes on: {again}")
+    if message := at_chance(run):
+        warn(message)
+    if run.best:
+        found = f"hits@10 {100 * run.best['hits@10']:.2f} %, MRR {100 * run.best['mrr']:.2f} %"
+        say(f"best on valid: {found} at epoch {run.best['epoch']}, which is kept")
+    if run.settings.final:
+        say(f"saved in {folder}; trained on every fact, so there is none left to evaluate it on")
+        return
+    take_metrics(run, dataset, folder, threads, again)
+    if calibrated and run.calibration is None:  # else it had finished, and may have been calibrated in another way
+        calibrate_or_say(run, dataset, folder, threads)
+    say(f"saved in {folder}")
+
+
+def take_metrics(run, dataset, folder, threads, again):
+    """Evaluate the run on the test split, save and show the metrics; `again` is the command that goes on."""
+    loopless = without_loops(dataset.train, dataset.n_relations) if run.settings.no_loops else None
+    say(f"evaluating {len(dataset.test):,} test triples{' (loops are no answers)' * run.settings.no_loops}", err=True)
+    try:
+        with counter("ranked") as progress:
+            run.metrics = evaluate(
+                run.best_model(), dataset.test, known=dataset.known, threads=threads, progress=progress,
+                loopless=loopless,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        click.echo(f"stopped while evaluating; {folder} is trained, evaluate with: {again}", err=True)
+        sys.exit(128 + signal.SIGINT)
+    save_metrics(run, folder)
+    with going_on():
+        show_metrics([([setting], sides["both"]) for setting, sides in run.metrics.items()], ["test"])
+
+
+def calibrate_or_say(run, dataset, folder, threads):
+    """Calibrate the run; where it cannot be, a warning, for the run is whole without."""
+    try:
+        calibrate_run(run, dataset, folder, threads)
+    except CardkgeError as error:
+        warn(f"not calibrated: {error}")
+    except KeyboardInterrupt:
+        again = f"{this_command()} calibrate {shlex.quote(str(folder))}"
+        click.echo(f"stopped while calibrating; go on with: {again}", err=True)
+        sys.exit(128 + signal.SIGINT)

@@ -1,0 +1,230 @@
+"""The paper's tables and figures, its values beside ours."""
+
+from cardkge import SAMPLINGS, CardkgeError, cardinality_sums
+from cardkge_tools import SPLITS
+from cardkge_tools.answers.opening import open_run
+from cardkge_tools.answers.runs import average_sum
+from cardkge_tools.engine.ranking import completions
+from cardkge_tools.experiments.controls import control_bounds, control_table, share_cell
+from cardkge_tools.experiments.reports import METRICS
+from cardkge_tools.experiments.statistics import amount, estimate, percent
+from cardkge_tools.experiments.trials import make_trial, run_trials, trial_name
+from cardkge_tools.graph.bound_files import find_bounds
+from cardkge_tools.graph.graphs import known_answers, open_data
+from cardkge_tools.graph.spelling import found as found_name
+from cardkge_tools.shell.download import PROJECT_DATA, dataset_table
+from cardkge_tools.shell.files import read_json
+from cardkge_tools.shell.options import MODEL_TITLES
+from cardkge_tools.shell.terminal import interval, short
+
+
+class Reproduction:
+    """What `reproduce` was asked for, and a method for each table of PAPER_TABLES that returns headers and rows."""
+
+    def __init__(self, data, models, seeds, project, quick, out, jobs, threads):
+        facts = read_json(PROJECT_DATA / "reproduction.json")
+        self.paper, self.people, self.lambdas = (facts[name] for name in ("paper", "people", "lambdas"))
+        self.recipes, self.unprojected, self.quick_train = facts["recipes"], facts["unprojected"], facts["quick"]
+        self.project, self.data, self.models, self.seeds, self.quick = project, data, models, range(seeds), quick
+        self.run_options = {"out": out, "jobs": jobs, "threads": threads}
+        self.notes, self.points = [], {}
+
+    def pairs(self):
+        """The (data set, model) pairs asked for."""
+        return [(data, model) for data in self.data for model in self.models]
+
+    def recipe(self, data, model):
+        """The options of a run, and those of the regulariser, for a data set and a model."""
+        recipe = self.recipes.get(data, self.recipes["default"])[model]
+        if self.project:
+            recipe = recipe | {"train": recipe["train"] | {"project": self.project}}
+        return recipe if self.project != "none" else {"train": recipe["train"], "regulariser": self.unprojected}
+
+    def trial(self, data, model, variant, seed, more=None):
+        """A run of the recipe: "plain", or with the regulariser as "bounded", a sampling or a lambda says; `more`:
+        other options."""
+        recipe = self.recipe(data, model)
+        options = {"data": data, "model": model, **recipe["train"], "seed": seed, **(more or {})}
+        if variant not in ("plain", 0):
+            changed = {} if variant == "bounded" else {"lambda": variant}
+            if variant in SAMPLINGS:
+                changed = {"sampling": variant, **recipe.get(variant, {})}
+            options |= recipe["regulariser"] | changed
+        if self.quick:
+            options |= self.quick_train
+        return make_trial(options, f"the recipe of {model} for {data}")
+
+    def run(self, variants, violations=False):
+        """(data, model) -> variant -> the outcomes of the seeds."""
+
+        def bounds(trial):  # the same for a run without the regulariser
+            return self.recipe(trial["data"], trial["model"])["regulariser"]["bounds"]
+
+        keys = [(*pair, variant, seed) for pair in self.pairs() for variant in variants for seed in self.seeds]
+        found = self.outcomes({key: self.trial(*key) for key in keys}, bounds if violations else None)
+        return {
+            (data, model): {variant: [found[data, model, variant, seed] for seed in self.seeds] for variant in variants}
+            for data, model in self.pairs()
+        }
+
+    def outcomes(self, trials, bounds=None):
+        """The outcomes of trials, under the same keys; what was run is noted."""
+        outcomes, failed = run_trials(list(trials.values()), **self.run_options, bounds=bounds)
+        for name, error in failed.items():
+            raise CardkgeError(f"{len(failed)} of {len(trials)} runs failed; {name}: {error}")
+        seconds = sum(outcome["seconds"] for outcome in outcomes)
+        self.notes.append(
+            f"{len(outcomes)} runs, which trained for {seconds / 60:,.1f} minutes. Their settings, but the seed:"
+        )
+        self.notes += dict.fromkeys(trial_name(trial).rpartition(",seed=")[0] for trial in trials.values())
+        return dict(zip(trials, outcomes, strict=True))
+
+    def found(self, name):
+        """The data set; None for one of the table `data` that is not on this machine."""
+        folders = {entry["name"]: entry["folder"] for entry in dataset_table()}
+        return open_data(name, "hrt") if folders.get(name, name) else None
+
+    def datasets(self):
+        """Table 3: sizes of the data sets."""
+        names, rows = ("relations", "entities", *SPLITS), []
+        for name in self.data:
+            where, sizes = f"not on this machine; see `data fetch {name}`", [""] * 5
+            if dataset := self.found(name):
+                sizes = [dataset.n_relations, dataset.n_entities, *(len(getattr(dataset, split)) for split in SPLITS)]
+                where, sizes = "here", [f"{size:,}" for size in sizes]
+            rows.append([name, where, *sizes])
+            if name in self.paper["datasets"]:
+                rows.append(["", "paper", *(f"{size:,}" for size in self.paper["datasets"][name])])
+        return ["data", "", *names], rows
+
+    def constraints(self):
+        """Table 4: mined bounds."""
+        rows = []
+        for name in self.data:
+            paper = {relation: interval(*bound) for relation, bound in self.paper["constraints"].get(name, {}).items()}
+            ours = dict.fromkeys(paper, f"not on this machine; see `data fetch {name}`")
+            if dataset := self.found(name):
+                bounds = find_bounds("mined", dataset).tolist()
+                ours = {relation: interval(*bound) for relation, bound in zip(dataset.relations, bounds, strict=True)}
+            for relation in paper or ours:
+                rows.append([name, relation, ours.get(relation, "no such relation"), paper.get(relation, "-")])
+        return ["data", "relation", "here", "paper"], rows
+
+    def metric_rows(self, start, found, paper, minus=None, paper_minus=None, share=""):
+        """A row of our metrics, then the paper's; of the differences, if `minus` has the outcomes to subtract; share:
+        the cell of our row that says the regulariser's part of the gradient."""
+
+        def test(outcomes, name):
+            return outcomes and [outcome["test"]["filtered"]["both"][name] for outcome in outcomes]
+
+        signed = minus is not None
+        ours = [percent(estimate(test(found, name), test(minus, name)), signed) for name in METRICS]
+        rows = [[*start, "here", *ours, share, str(len(found))]]
+        if paper and (paper_minus or not signed):
+            theirs = [paper[name] - paper_minus[name] if signed else paper[name] for name in METRICS]
+            rows.append(
+                [*("" for _ in start), "paper", *(f"{x:+.2f}" if signed else f"{x:.2f}" for x in theirs), "", ""]
+            )
+        return rows
+
+    def comparison(self, first, *others):
+        """Rows of the metrics of the variants, and of the differences of the others to the first."""
+        rows = []
+        for (data, model), found in self.run((first, *others)).items():
+            paper = self.paper["link-prediction"].get(data, {}).get(model, {})
+            paper = paper | (self.paper["sampling"].get(data, {}) if model == "complex" else {})
+            start = [data, MODEL_TITLES[model]]
+            for variant in found:
+                share = share_cell(self, self.trial(data, model, variant, self.seeds[0])) if variant != first else ""
+                rows += self.metric_rows([*start, variant], found[variant], paper.get(variant), share=share)
+                start = ["", ""]
+            for variant in others:
+                against = found[first], paper.get(first)
+                title = f"{variant} - {first}"
+                rows += self.metric_rows(["", "", title], found[variant], paper.get(variant), *against)
+        headers = [*(f"{name.upper() if name == 'mrr' else name} %" for name in METRICS), "gradient %", "seeds"]
+        return ["data", "model", "", "", *headers], rows
+
+    def link_prediction(self):
+        """Tables 5 and 6."""
+        return self.comparison("plain", "bounded")
+
+    def sampling(self):
+        """Table 7."""
+        return self.comparison("plain", "uniform", "importance", "bernoulli")
+
+    def violations(self):
+        """Figure 2 as a table."""
+        rows = []
+        for (data, model), found in self.run(("plain", "bounded"), violations=True).items():
+            start, paper = [data, MODEL_TITLES[model]], self.paper["violations"].get(data, {}).get(model, {})
+            share = share_cell(self, self.trial(data, model, "bounded", self.seeds[0]))
+            for relation, first in found["plain"][0]["violations"].items():
+                parts = [[outcome["violations"][relation] for outcome in outcomes] for outcomes in found.values()]
+                plain, bounded = ([v["mean"] for v in part] for part in parts)
+                row = [*start, relation, interval(first["lower"], first["upper"]), f"{first['subjects']:,.0f}"]
+                row += [percent(estimate([v["outside"] for v in part])) for part in parts]
+                row += [amount(estimate(plain)), amount(estimate(bounded)), amount(estimate(bounded, plain), True)]
+                row += [percent(estimate(bounded, plain, relative=True), True)]
+                rows.append([*row, f"{paper[relation]:+d}" if relation in paper else "", share])
+                start, share = ["", ""], ""
+        headers = ["data", "model", "relation", "bound", "heads", "outside %: plain", "bounded"]
+        return [*headers, "mean X: plain", "bounded", "change", "change %", "paper", "gradient %"], rows
+
+    def weight(self):
+        """The points of the figure are kept in self.points: (data, model) -> list of dicts."""
+        rows, first = [], self.lambdas[0]
+        for (data, model), found in self.run(self.lambdas, violations=True).items():
+            hits = {w: [o["test"]["filtered"]["both"]["hits@10"] for o in part] for w, part in found.items()}
+            sums = {w: [average_sum(o["violations"]) for o in part] for w, part in found.items()}
+            start, points = [data, MODEL_TITLES[model]], []
+            for weight in self.lambdas:
+                x, h = estimate(sums[weight]), estimate(hits[weight])
+                changes, share = ["", ""], ""
+                if weight != first:
+                    share = share_cell(self, self.trial(data, model, weight, self.seeds[0]))
+                    changes = [amount(estimate(sums[weight], sums[first]), True)]
+                    changes += [percent(estimate(hits[weight], hits[first]), True)]
+                rows.append([*start, f"{weight:g}", amount(x), percent(h), *changes, share, str(len(self.seeds))])
+                start = ["", ""]
+                point = {"lambda": weight, "x_mean": x["mean"], "x_interval": x["interval"]}
+                points.append(point | {"hits@10": h["mean"], "hits@10_interval": h["interval"]})
+            self.points[data, model] = points
+        headers = ["data", "model", "lambda", "mean X", "hits@10 %", "change of mean X", "of hits@10"]
+        return [*headers, "gradient %", "seeds"], rows
+
+    def controls(self):
+        """The regulariser with bounds that are right, wrong and none."""
+        return control_table(self)
+
+    def poe(self):
+        """The tails that seed 0 finds likely, p > 0.8, and at least five; as a control with bounds of [0, 0] too."""
+        for data in self.data:
+            if data not in self.people:
+                raise CardkgeError(f"no person of {data} is named in data/reproduction.json")
+        trials = {}
+        for data, model in self.pairs():
+            bounded = self.recipe(data, model)["regulariser"]
+            useless = bounded | {"bounds": control_bounds(self, data)["[0, 0]"]}
+            for variant, options in {"plain": {}, "bounded": bounded, "[0, 0]": useless}.items():
+                trials[data, model, variant] = self.trial(data, model, "plain", 0, options)
+        self.outcomes(trials)
+        rows = []
+        for (data, model, variant), trial in trials.items():
+            run, dataset = open_run(self.run_options["out"] / trial_name(trial), data)
+            head, relation = self.people[data]
+            h, r = found_name(run.entities, head, "entity"), found_name(run.relations, relation, "relation")
+            ids, probabilities, _ = completions(run.best_model(), r, head=h)
+            likely, total = sum(p > 0.8 for p in probabilities), cardinality_sums(run.best_model(), r, [h])[0]
+            known = known_answers(dataset, 0, h, r)
+            theirs = self.paper["poe"] if (data, model) == ("fb13", "distmult") else {}
+            paper = [f"{name} {p:.3f}" for name, p in theirs.get(variant, [])]
+            start = [data, MODEL_TITLES[model], variant, f"{head}, {relation}, ?"]
+            for rank, (e, p) in enumerate(zip(ids[: max(5, min(likely, 10))], probabilities)):
+                row = [run.entities[e], known.get(e, "-"), f"{p:.3f}"]
+                rows.append([*start, *row, paper[rank] if rank < len(paper) else ""])
+                start = ["", "", "", ""]
+            count = f"{theirs[f'{variant}_likely']} with p > 0.8" if f"{variant}_likely" in theirs else ""
+            share = f"; gradient {share_cell(self, trial)} %" if variant != "plain" else ""
+            rows.append([*start, f"{likely} with p > 0.8; X = {short(total)}{share}", "", "", count])
+        return ["data", "model", "", "query", "tail", "known", "p", "paper"], rows

@@ -1,0 +1,320 @@
+"""Trials: settings to folders to outcomes, and grids of them."""
+
+import contextlib
+import functools
+import itertools
+import os
+import re
+import zlib
+from pathlib import Path
+
+import click
+
+from cardkge import CardkgeError, is_bounded
+from cardkge_tools.answers.runs import read_config, read_outcome, read_violations
+from cardkge_tools.definitions.settings import DIMS, Settings, option_name
+from cardkge_tools.engine.threads import count_cores
+from cardkge_tools.experiments.reports import show_metrics
+from cardkge_tools.graph.bound_files import find_bounds, find_constraints
+from cardkge_tools.graph.bounds import Vocabulary, read_tsv, said
+from cardkge_tools.graph.graphs import describe_data, facts_digest, load_dataset, open_data, same_facts
+from cardkge_tools.shell.download import dataset_table
+from cardkge_tools.shell.files import csv_text, is_stdout, made_folder, make_folder, read_toml, replace_file, write_json
+from cardkge_tools.shell.options import checked_settings, idle_options, train_context
+from cardkge_tools.shell.terminal import say, table, warn
+from cardkge_tools.shell.workers import VIOLATIONS, carry_out, commands_of, this_program
+
+LONGEST_NAME = 240  # of a run's folder in bytes of UTF-8, before a checksum; file systems take 255
+
+
+def make_trial(options, where):
+    """The settings of a run of `train` that are not its defaults, and data, model and seed: parameter name -> value,
+    checked and typed as on its command line.
+
+    options: option name without its dashes -> value; `where` begins the message of a usage error.
+    """
+    with located(where):
+        settings = vars(checked_settings(train_context(options)))
+    softmax = settings["loss"] == "softmax"
+    if settings["dim"] == DIMS[settings["model"]] and not softmax:
+        settings["dim"] = None
+    usual = vars(Settings(loss=settings["loss"])) | {"loss": Settings().loss}  # softmax has defaults of its own
+    always = "data", "model", "seed"
+    return {name: value for name, value in settings.items() if name in always or value != usual[name]}
+
+
+@contextlib.contextmanager
+def located(where):
+    """Usage errors begin with this."""
+    try:
+        yield
+    except click.UsageError as error:
+        raise click.UsageError(f"{where}: {error.format_message()}") from None
+
+
+def trial_name(trial):
+    """The name of a trial's folder: data, model, what of the other settings is not the default, and the seed."""
+    words = {"data": [entry["name"] for entry in dataset_table()], "bounds": ["none", "mined"]}
+
+    def text(name):
+        value = trial[name]
+        if isinstance(value, float):
+            value += 0.0  # not -0
+            return short if float(short := f"{value:.15g}") == value else repr(value)
+        if value in words.get(name, [value]):
+            return str(value)
+        path = Path(value).resolve()  # of a path the last part, and a checksum of what is there
+        return re.sub(r"[^\w.-]", "_", path.name) + f"~{content_checksum(str(path), trial.get('columns', 'hrt'))}"
+
+    others = [name for name in trial if name not in ("data", "model", "seed")]
+    settings = [f"{option_name(name)}={text(name)}" for name in (*others, "seed")]
+    name = ",".join([text("data"), text("model"), *settings])
+    if len(name.encode()) > LONGEST_NAME:
+        name = f"{name.encode()[:LONGEST_NAME].decode(errors='ignore')}~{checksum(name)}"
+    return name
+
+
+def checksum(text):
+    """Eight hexadecimal digits that tell one text from another."""
+    return f"{zlib.crc32(os.fsencode(text)):08x}"
+
+
+@functools.lru_cache(maxsize=64)
+def content_checksum(path, columns):
+    """Eight hexadecimal digits of a data set's facts, or of a file's bytes, wherever it lies; of the path itself where
+    nothing can be read."""
+    try:
+        if os.path.isdir(path):
+            return facts_digest(load_dataset(path, columns, download=False))[:8]
+        return f"{zlib.crc32(Path(path).read_bytes()):08x}"
+    except (OSError, CardkgeError):
+        return checksum(path)
+
+
+def trial_task(trial, out, bounds=None):
+    """What `perform` needs, as plain values, for it may run in another process or on another machine that shares the
+    files. With `bounds` the violations of these are taken too."""
+    folder, settings, data = os.path.join(os.path.abspath(out), trial_name(trial)), [], ["--data", trial["data"]]
+    for name, value in trial.items():
+        flag = f"--{option_name(name)}"
+        if value is False:
+            settings += ["--no-reciprocal"] if name == "reciprocal" else []
+        else:
+            settings += [flag] if value is True else [flag, str(value)]
+    file = os.path.join(folder, VIOLATIONS)
+    return {
+        "folder": folder,
+        "train": ["train", *settings, "--no-calibrate", "--out", folder],
+        "resume": ["train", "--resume", *data, "--no-calibrate", "--out", folder],
+        "violations": bounds and ["violations", folder, *data, "--bounds", bounds, "--json", file],
+        **this_program(),
+    }
+
+
+def run_trials(trials, out, jobs, threads, cluster=None, bounds=None):
+    """Run what is missing of the trials under `out`. Returns their outcomes, None for one that failed, and the errors:
+    name of the trial -> line.
+
+    An outcome is `read_outcome`; where bounds(trial) names bounds, with "violations", as `read_violations` gives them.
+    """
+    tasks, expected, datasets = {}, {}, {}
+    for trial in trials:
+        source = trial["data"], trial.get("columns", "hrt")
+        if source not in datasets:
+            dataset = open_data(*source)
+            datasets[source] = dataset, describe_data(dataset)
+        dataset, data = datasets[source]
+        task = tasks[trial_name(trial)] = trial_task(trial, out, bounds and bounds(trial))
+        its_bounds, _ = find_constraints(trial.get("bounds", "none"), dataset)
+        reported = bounds and reported_bounds(bounds(trial), dataset)
+        expected[task["folder"]] = trial, dataset.relations, data, its_bounds, reported
+    del datasets, dataset  # their memory is for the runs
+    with made_folder(out):
+        for folder, its in expected.items():
+            if os.path.exists(os.path.join(folder, "config.json")):
+                check_trial(Path(folder), *its)
+        missing = [task for task in tasks.values() if commands_of(task)]
+        if len(missing) < len(tasks):
+            say(f"{len(tasks) - len(missing)} of {len(tasks)} runs are in {out} already", err=True)
+        failed = {}
+        if missing:
+            jobs = min(jobs, len(missing))
+            threads = threads or (1 if cluster else max(1, count_cores() // jobs))
+            failed = carry_out(missing, jobs, threads, cluster)
+    outcomes = {}
+    for name in tasks.keys() - failed.keys():
+        folder = Path(tasks[name]["folder"])
+        if not folder.is_dir():
+            failed[name] = f"a worker has done it, but {folder} is not here: do the workers share these files?"
+            continue
+        try:
+            outcomes[name] = read_outcome(folder)
+            if bounds:
+                outcomes[name]["violations"] = read_violations(folder / VIOLATIONS)
+        except CardkgeError as error:
+            failed[name] = str(error)
+            warn(error)
+    failed = {name: text.replace("--force replaces it", "remove it to try again") for name, text in failed.items()}
+    return [outcomes.get(trial_name(trial)) for trial in trials], failed
+
+
+def reported_bounds(name, dataset):
+    """The bounds that `violations` reports on: relation -> [lower, upper] of the bounded ones that have heads."""
+    limits, of_train = find_bounds(name, dataset), dataset.train[:, 1]
+    bounded = is_bounded(limits).nonzero()[0]
+    return {dataset.relations[r]: limits[r].tolist() for r in bounded if (of_train == r).any()}
+
+
+def check_trial(folder, trial, relations, data, bounds, reported):
+    """An error if the run in the folder, begun or finished, is of other settings, data or bounds than the trial would
+    be now. Violations of other bounds than those to be `reported`, if any are, are removed, to be taken anew."""
+    settings, its_data, gone = read_config(folder)
+    if not same_facts(its_data, data):
+        raise CardkgeError(f"{folder}: trained on other data than {trial['data']} is now; remove this folder")
+    wanted = Settings(**trial).resolved(its_data["entities"], its_data["relations"], its_data["train"])
+    wanted.dim = wanted.dim or DIMS[wanted.model]
+    for name, value in vars(wanted).items():
+        found = getattr(settings, name)
+        if name not in ("data", "bounds") and found != value:
+            option = "--" + option_name(name)
+            raise CardkgeError(f"{folder}: trained with {option} {found}, not {value}; remove this folder")
+    for name, value in gone.items():
+        raise CardkgeError(f"{folder}: trained with --{name} {value}, an option that is gone; remove this folder")
+    file = folder / "bounds.tsv"
+    if file.exists() and said(read_tsv(file, Vocabulary([], relations, None))) != said(bounds.bounds):
+        now = trial.get("bounds", "none")
+        raise CardkgeError(f"{folder}: trained with other bounds than {now} now; remove this folder")
+    if reported is not None and (folder / VIOLATIONS).exists():
+        found = read_violations(folder / VIOLATIONS)
+        if {relation: [v["lower"], v["upper"]] for relation, v in found.items()} != reported:
+            (folder / VIOLATIONS).unlink()
+
+
+def read_grid(path, grid):
+    """The fixed options and the grid, each name -> value or values, of a TOML file and of NAME=V,V,... given."""
+    fixed, axes = {}, {}
+    if path:
+        fixed = read_toml(path)
+        axes = fixed.pop("grid", {})
+        if not isinstance(axes, dict):
+            raise CardkgeError(f"{path}: grid must be one table [grid], of lists of values")
+        for name, values in axes.items():
+            if not isinstance(values, list) or not values:
+                raise CardkgeError(f"{path}: {name} must be a list of values, in the table [grid]")
+        for name, value in fixed.items():
+            if isinstance(value, dict):
+                raise CardkgeError(f"{path}: [{name}] is unknown; the one table of the file is [grid]")
+            if isinstance(value, list):
+                raise CardkgeError(f"{path}: {name} has several values; put it into the table [grid]")
+    for text in grid:
+        name, equals, values = text.partition("=")
+        if not (name and equals and all(values.split(","))):
+            raise click.UsageError(f"--grid {text}: expected NAME=VALUE,VALUE,...")
+        if name in axes:
+            raise click.UsageError(f"--grid {text}: {name} is in the grid twice.")
+        axes[name] = values.split(",")
+    if not axes:
+        raise click.UsageError("Nothing to try: give --grid NAME=V,V,... or --file with a table [grid].")
+    return fixed, axes
+
+
+def validated_trial(options, where):
+    """`make_trial`, with a validation after the last epoch where none is asked for; a usage error if there is none."""
+    trial = make_trial(options, where)
+    epochs = Settings(**trial).epochs
+    if trial.get("loss") == "softmax" and trial.get("validate_every") is None:
+        return trial  # the sizes of the graph decide, and there is a validation
+    if epochs is None:  # they decide how many epochs there are
+        if trial["validate_every"] == 0:
+            raise click.UsageError(f"{where}: --validate-every 0 leaves nothing to choose by.")
+        return trial
+    if not trial.get("validate_every"):
+        trial = make_trial(options | {"validate-every": epochs}, where)
+    every = trial.get("validate_every", 0)
+    if not 0 < every <= epochs:
+        raise click.UsageError(
+            f"{where}: no validation in {epochs} epochs, so nothing to choose by; raise --epochs"
+            f" or lower --validate-every ({every})."
+        )
+    return trial
+
+
+def search(grid, grid_file, given, out, jobs, threads, cluster, json_file=None):
+    """`tune`: every combination of a grid, the best on valid shown first; trials.csv in the folder `out` has them all.
+
+    grid: texts NAME=V,V,...; grid_file: a TOML file or None; given: options fixed on the command line, name -> value.
+    """
+    fixed, axes = read_grid(grid_file, grid)
+    if grid_file:
+        with located(grid_file):
+            train_context(fixed)
+    fixed |= given
+    for name in axes.keys() & {"data", "columns"}:
+        raise click.UsageError(f"{name} is in the grid, but runs on different data cannot be compared.")
+    for name in fixed.keys() & axes.keys():
+        raise click.UsageError(f"{name} is in the grid and fixed too; leave one of them out.")
+    trials = plan_trials(grid_file, fixed, axes)
+    outcomes, failed = run_trials([trial for _, trial in trials.values()], out, jobs, threads, cluster)
+    outcomes = dict(zip(trials, outcomes, strict=True))
+    for name, outcome in outcomes.items():
+        if outcome and outcome["valid"] is None:
+            failed[name], outcomes[name] = "no validation in all of its epochs; lower --validate-every", None
+
+    def valid(name):  # nothing else decides, and of equals the first in the grid leads
+        return (outcomes[name]["valid"]["hits@10"], outcomes[name]["valid"]["mrr"]) if outcomes[name] else (-1, -1)
+
+    rows, lines = [], []
+    ranked = sorted(trials, key=valid, reverse=True)
+    for name in ranked:
+        combination, found, shown = trials[name][0], {}, ["failed", "", "", ""]
+        if outcome := outcomes[name]:
+            found = outcome["valid"] | {"epoch": outcome["epoch"], "seconds": round(outcome["seconds"], 3)}
+            shown = [f"{100 * x:.2f}" for x in valid(name)] + [str(found["epoch"]), f"{found['seconds']:.1f}"]
+        rows.append({**combination, **found, "run": name, "failure": failed.get(name, "")})
+        lines.append([*map(str, combination.values()), *shown])
+    text = csv_text([*axes, "hits@10", "mrr", "epoch", "seconds", "run", "failure"], rows)
+    content = text.encode(errors="backslashreplace")
+    make_folder(out, [])  # it is gone where no run has come to write anything
+    replace_file(out / "trials.csv", lambda file: file.write(content))
+    best = ranked[0]
+    test = outcomes[best]["test"] if outcomes[best] else None
+    if json_file:
+        write_json(json_file, {"trials": rows, "chosen": str(out / best) if test else None, "test": test})
+    if not is_stdout(json_file):
+        table(lines, [*axes, "valid hits@10 %", "MRR %", "epoch", "seconds"], "l" * len(axes))
+    if test is None:
+        raise CardkgeError(f"all {len(trials)} runs failed; {best}: {failed[best]}")
+    if not is_stdout(json_file):
+        click.echo(f"\nchosen: {out / best}")
+        show_metrics([([setting], sides["both"]) for setting, sides in test.items()], ["test"])
+    if failed:
+        name, text = next(iter(failed.items()))
+        raise CardkgeError(f"{len(failed)} of {len(trials)} runs failed; {name}: {text}")
+
+
+def plan_trials(grid_file, fixed, axes):
+    """Every combination of the axes (name -> values) beside the fixed options: name of the trial -> (combination,
+    trial). Warns of options that change nothing in any of them."""
+    combinations = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    trials, different = {}, {}
+    for combination in combinations:
+        where = f"{grid_file}: " if grid_file else ""
+        where += ", ".join(f"{name}={value}" for name, value in combination.items())
+        trial = validated_trial(fixed | combination, where)
+        name = trial_name(trial)
+        if name in trials:
+            raise click.UsageError(f"{where}: the same run is in the grid twice.")
+        settings = Settings(**trial)
+        messages = idle_options(settings, fixed | axes)
+        idle = {message.split()[0] for message in messages if "makes no difference" in message}
+        effective = tuple((key, value) for key, value in vars(settings).items() if f"--{option_name(key)}" not in idle)
+        if effective in different:
+            warn(f"{where}: the same run as {different[effective]}; it is done once")
+            continue
+        different[effective] = where
+        trials[name] = combination, trial
+    idle = [idle_options(Settings(**trial), fixed | axes) for _, trial in trials.values()]
+    for message in idle[0]:
+        if all(message in messages for messages in idle):
+            warn(message)
+    return trials

@@ -1,0 +1,1 @@
+"""Graphs: read, spelt, imported, split, exported; RDF; their bounds."""

@@ -1,0 +1,460 @@
+"""Graphs: triple files, data sets, vocabularies."""
+
+import hashlib
+import itertools
+import os
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cardkge import CardkgeError, triple_keys
+from cardkge_tools import SPLIT_FILES, SPLITS, TRIPLE_FILES
+from cardkge_tools.graph.spelling import is_header, look_alike_warnings
+from cardkge_tools.shell.display import shown
+from cardkge_tools.shell.download import fetch_dataset, locate_dataset, read_table, where_to_put
+from cardkge_tools.shell.files import is_packed, read_blocks, without_gz
+from cardkge_tools.shell.terminal import warn
+
+
+class Triples(np.ndarray):
+    """Triples (n, 3) that remember whose ids they hold: `vocabulary`, a checksum of the names, goes with every part."""
+
+    def __array_finalize__(self, source):
+        self.vocabulary = getattr(source, "vocabulary", None)
+
+    def view_of(self, array):
+        """Another array as Triples of the same names."""
+        found = array.view(Triples)
+        found.vocabulary = self.vocabulary
+        return found
+
+
+def name_triples(triples, entities, relations):
+    """The same array as Triples of these names."""
+    found = triples.view(Triples)
+    found.vocabulary = vocabulary_digest(entities, relations)
+    return found
+
+
+def vocabulary_digest(entities, relations):
+    """A checksum of names in their order."""
+    digest = hashlib.sha256(join_names(entities).tobytes() + b"\n\n")
+    digest.update(join_names(relations).tobytes())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A graph in three splits. N entities, R relations; the position of a name is its id.
+
+    entities, relations: names in order of first appearance over train, valid and test, line by
+        line, the head before the tail.
+    train, valid, test: (n, 3) int32, C-contiguous, columns head, relation, tail; no duplicates.
+    warnings: one line each, with counts: what a user should know of this data.
+    """
+
+    name: str
+    folder: Path
+    entities: list[str]
+    relations: list[str]
+    train: np.ndarray
+    valid: np.ndarray
+    test: np.ndarray
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def n_entities(self):
+        """N."""
+        return len(self.entities)
+
+    @property
+    def n_relations(self):
+        """R."""
+        return len(self.relations)
+
+    @property
+    def known(self):
+        """(n, 3) int32: train, valid and test, one after the other."""
+        splits = self.train, self.valid, self.test
+        whole = self.train.base  # of a loaded data set the three are parts of one array
+        if whole is not None and all(part.base is whole for part in splits) and len(whole) == sum(map(len, splits)):
+            return self.train.view_of(whole) if isinstance(self.train, Triples) else whole
+        return np.concatenate(splits)
+
+
+def _checked_lines(path, number, text, skipped):
+    """The same text without blank lines, which skipped["blank lines"] counts; CardkgeError at a line that is not three
+    names."""
+    lines = text[:-1].split("\n")
+    kept = []
+    for at, line in enumerate(lines, number):
+        if not line.strip(" \t\r"):
+            skipped["blank lines"] += 1
+            continue
+        fields = line.split("\t")
+        if "\r" in line:
+            raise CardkgeError(f"{path}:{at}: a carriage return inside the line {_quoted(line)}; remove it")
+        if len(fields) != 3 or "" in fields:
+            found = "an empty name" if len(fields) == 3 else len(fields)
+            what = f"expected 3 names with tabs between, found {found}: {_quoted(line)}{other_format(path, lines)}"
+            raise CardkgeError(f"{path}:{at}: {what}")
+        kept.append(line)
+    return "".join(line + "\n" for line in kept)
+
+
+def _quoted(line):
+    return repr(line if len(line) <= 80 else line[:77] + "...")
+
+
+def _read_triple_blocks(path, columns, skipped):
+    """Yield (heads, relations, tails), lists of names, a block of lines at a time; counts in `skipped`.
+
+    No bytecode runs per triple: a block is checked by comparing the separators of all its lines
+    with tab, tab, LF; only a block with a blank or a faulty line is looked at line by line.
+    """
+    if sorted(str(columns)) != ["h", "r", "t"]:
+        raise CardkgeError(f"columns: found {columns!r}, expected an order of h, r, t such as hrt")
+    order = [columns.index(letter) for letter in "hrt"]
+    for number, text in read_blocks(path):
+        refuse_statements(path, number, text)
+        codes = np.frombuffer(text.encode("utf-8"), np.uint8)
+        at = np.flatnonzero((codes == ord("\t")) | (codes == ord("\n")))
+        regular = (
+            at.size % 3 == 0
+            and (codes[at].reshape(-1, 3) == list(b"\t\t\n")).all()
+            and (np.diff(at, prepend=-1) > 1).all()  # no empty name
+            and "\r" not in text
+        )
+        if not regular:
+            text = _checked_lines(path, number, text, skipped)
+        if text:
+            names = text[:-1].replace("\n", "\t").split("\t")
+            if number == 1 and all(name.endswith(" .") for name in names[2::3]):
+                how = as_format(path, ".nt")
+                raise CardkgeError(f"{path}:1: the last field of every line ends in ' .', as in N-Triples: {how}")
+            yield [names[column::3] for column in order]
+
+
+# --- files in another format
+
+
+_NODE = r"(?:<[^<>\s]*>|_:[^\s<>\"]+)"
+_LITERAL = r'"(?:[^"\\]|\\.)*"(?:@[\w-]+|\^\^<[^<>\s]*>)?'
+_STATEMENT = re.compile(rf"[ \t]*{_NODE}\s*<[^<>\s]*>\s*(?:{_NODE}|{_LITERAL})\s*(?:{_NODE}\s*)?\.\s*(?:#.*)?")
+_FORMATS = (  # how a line begins -> the format, and the ending by which `import` knows it
+    (r"\s*(@prefix|@base|PREFIX|BASE)\s", "Turtle", ".ttl"),
+    (r"\s*(<\?xml|<!DOCTYPE|<rdf:RDF)", "RDF/XML", ".rdf"),
+    (r"\s*[\[{]\s*($|[\[{\"])", "JSON-LD", ".jsonld"),
+)
+
+
+def as_format(path, ending):
+    """What to do with a file that is in the format of this ending of names."""
+    name = os.path.basename(without_gz(path))
+    new = f"{os.path.splitext(name)[0]}{ending}{'.gz' * is_packed(path)}"
+    return f"name it {new}, and `cardkge import {new} --out DIR` reads it"
+
+
+def refuse_statements(path, number, text):
+    """CardkgeError where a line of the text, whose first is line `number` of the file, is a statement of N-Triples or
+    N-Quads: as three names its full stop would be a part of the last one."""
+    if not (text.startswith(("<", "_:", " ", "\t")) or "\n<" in text or "\n_:" in text):
+        return
+    for found in re.finditer(r"\.[ \t]*(?:#[^\n]*)?\n", text):
+        line = text[text.rfind("\n", 0, found.start()) + 1 : found.end() - 1]
+        if _STATEMENT.fullmatch(line):
+            at = number + text.count("\n", 0, found.start())
+            raise CardkgeError(f"{path}:{at}: a statement of N-Triples, {_quoted(line)}: {as_format(path, '.nt')}")
+
+
+def other_format(path, lines):
+    """What is to be said of lines that are no three names: the format that they look like, and what reads it."""
+    lines = [line for line in lines if line.strip()][:1000]
+    for line in lines[:1]:
+        for pattern, name, ending in _FORMATS:
+            if re.match(pattern, line):
+                return f"; this looks like {name}: {as_format(path, ending)}"
+    for delimiter in ",;| ":
+        if lines and all("\t" not in line and line.count(delimiter) == 2 for line in lines):
+            return f"; with {delimiter!r} between: `cardkge import {path} --delimiter {delimiter!r} --out DIR` reads it"
+    return ""
+
+
+# --- first lines
+
+
+def first_lines_warnings(splits, names, others=()):
+    """A sentence about first lines that look like a header: a word that names a column in each field, or names that
+    stand in no line but such ones.
+
+    splits: a dict of file or split to its triples (n, 3), in the order of the lines; others: triples beside them.
+    names: (names of entities, names of relations), by id.
+    """
+    firsts = {split: triples[0].tolist() for split, triples in splits.items() if len(triples) > 1}
+    rest = [triples[1:] if split in firsts else triples for split, triples in splits.items()] + list(others)
+    found = []
+    for split, (h, r, t) in firsts.items():
+        unique = len(splits[split]) > 3 and h != t and not any(_has(part, h, r, t) for part in rest)
+        if unique or is_header([names[0][h], names[1][r], names[0][t]]):
+            found.append(split)
+    if not found:
+        return []
+    h, r, t = firsts[found[0]]
+    line = ", ".join(shown(names[kind][i], quoted=True) for kind, i in ((0, h), (1, r), (0, t)))
+    return [
+        f"the first line of {', '.join(found)} looks like a header ({line}), and is taken for a triple; if it is one,"
+        " remove it, or let `cardkge import FILE --header` read the file"
+    ]
+
+
+def _has(triples, head, relation, tail):
+    """Whether one of the names stands in the triples."""
+    return (triples[:, 1] == relation).any() or np.isin(triples[:, ::2], (head, tail)).any()
+
+
+def read_triples(path, columns="hrt"):
+    """Read a triple file: UTF-8, one `head<TAB>relation<TAB>tail` a line, `.gz` or not.
+
+    columns: what the three columns are, a permutation of "hrt" (head, relation, tail).
+    Returns three lists of names, heads, relations and tails, of one length; names are verbatim
+    (anything but tab, LF, and CR at the end of a line). Blank lines, a byte order mark, CRLF and
+    a missing last newline are fine. Raises CardkgeError, naming file and line, for bytes that are
+    not UTF-8, a line with other than three fields, an empty name; and for an unreadable file.
+    """
+    triples = [], [], []
+    for block in _read_triple_blocks(path, columns, Counter()):
+        for names, more in zip(triples, block, strict=True):
+            names.extend(more)
+    return triples
+
+
+def _read_split(path, columns, entities, relations, skipped=None):
+    """(n, 3) int32 ids; the vocabularies (name -> id, giving the next id to a new name) grow. skipped, a Counter, takes
+    the number of "blank lines"."""
+    skipped = Counter() if skipped is None else skipped
+    ids = bytearray()  # grows where it is; arrays of the blocks would leave holes between the names
+    for heads, names, tails in _read_triple_blocks(path, columns, skipped):
+        ends = [None] * (2 * len(heads))
+        ends[0::2], ends[1::2] = heads, tails
+        block = np.empty((len(heads), 3), np.int32)
+        block[:, ::2].flat = np.fromiter(map(entities.__getitem__, ends), np.int32, len(ends))
+        block[:, 1] = np.fromiter(map(relations.__getitem__, names), np.int32, len(names))
+        ids += block.tobytes()
+    if not ids:
+        raise CardkgeError(f"{path}: no triples; train, valid and test need one at least")
+    return np.frombuffer(ids, np.int32).reshape(-1, 3)
+
+
+def _split_file(folder, split):
+    """The path of a split in its folder; CardkgeError for none or several."""
+    names = SPLIT_FILES[split]
+    found = [name for name in names if os.path.isfile(folder / name)]
+    if len(found) != 1:
+        what = f"found {' and '.join(found)}, keep one" if found else f"no {' or '.join(names)}"
+        raise CardkgeError(f"{folder}: {what}; a data set is a folder with train, valid and test{_remedy(folder)}")
+    return folder / found[0]
+
+
+def _remedy(folder):
+    """What to do with a folder that is no data set yet."""
+    if os.path.isfile(folder / "train2id.txt"):
+        return f"; train2id.txt is OpenKE's format: `cardkge import {folder} --out DIR` reads it"
+    names = sorted(os.listdir(folder))
+    if any(name in names for name in TRIPLE_FILES):
+        return f"; `cardkge split {folder} --out DIR` makes them"
+    tables = [name for name in names if name.removesuffix(".gz").endswith((".txt", ".tsv"))]
+    if len(tables) == 1:
+        return f"; `cardkge import {folder / tables[0]} --out DIR`, then `cardkge split`, make them"
+    return ""
+
+
+def load_triples(folder, columns="hrt"):
+    """(triples, entities, relations, warnings) of a folder with `triples.tsv`, or else with splits, which are merged.
+
+    triples: (n, 3) int32, each once. Entities and relations have ids in order of first appearance. Raises CardkgeError
+    where there is neither, and for a file that is no triple file.
+    """
+    folder = Path(folder)
+    paths = [folder / name for name in TRIPLE_FILES if (folder / name).is_file()][:1]
+    if not paths:
+        names = itertools.chain(*SPLIT_FILES.values())
+        paths = [folder / name for name in names if (folder / name).is_file()]
+    if not paths:
+        what = f"no {TRIPLE_FILES[0]} and no train" if folder.is_dir() else "no such folder"
+        raise CardkgeError(f"{folder}: {what}; `import` makes a folder from files in other formats")
+    entities, relations = (defaultdict(itertools.count().__next__) for _ in range(2))
+    skipped = {path.name: Counter() for path in paths}
+    parts = {path.name: _read_split(path, columns, entities, relations, skipped[path.name]) for path in paths}
+    triples, names = np.concatenate(list(parts.values())), (list(entities), list(relations))
+    repeated = later_occurrences(triple_keys(*triples.T, len(entities), len(relations)))
+    warnings = [f"duplicates dropped: {repeated.size} of {len(triples)} triples"] if repeated.size else []
+    warnings += _blank_lines(skipped) + first_lines_warnings(parts, names) + look_alike_warnings(*names)
+    return np.delete(triples, repeated, axis=0), *names, warnings
+
+
+def later_occurrences(keys):
+    """Positions of the keys that stand before in the array too."""
+    ordered = np.sort(keys)
+    twice = ordered[1:][ordered[1:] == ordered[:-1]]
+    if not twice.size:
+        return np.empty(0, np.int64)
+    twice = twice[np.diff(twice, prepend=twice[0] - 1) > 0]
+    at = np.minimum(np.searchsorted(twice, keys), len(twice) - 1)
+    candidates = np.flatnonzero(twice[at] == keys)
+    order = np.argsort(keys[candidates], kind="stable")
+    ordered = keys[candidates][order]
+    return candidates[order[1:][ordered[1:] == ordered[:-1]]]
+
+
+def load_dataset(data="families", columns="hrt", download=True):
+    """Load a data set by its name in the table (see dataset_table) or from a path to a folder.
+
+    A name wins over a folder of the same name (say ./NAME for that). If it is found nowhere it is
+    downloaded, unless download is false. The folder holds train, valid and test, `.txt` or `.tsv`,
+    optionally `.gz`, as read_triples reads them. Duplicates within a split are dropped, their first
+    occurrence stays; triples of valid and test that are in train too are kept; both are counted in
+    the warnings, as are entities and relations that train does not have.
+    Returns a Dataset; raises CardkgeError (see read_triples; a split missing, ambiguous or empty;
+    N * N * R of 2**63 or more).
+    """
+    data = os.fspath(data)
+    table = read_table()
+    folder = locate_dataset(data) if data in table else Path(data)
+    if folder is None and not download:
+        raise CardkgeError(f"{data} is not on this machine; {where_to_put(data)}")
+    folder = folder or fetch_dataset(data)
+    if not os.path.isdir(folder):
+        names = ", ".join(table)
+        raise CardkgeError(f"no data set {data!r}: neither a folder nor one of {names}")
+    paths = [_split_file(folder, split) for split in SPLITS]
+    entities = defaultdict(itertools.count().__next__)  # a new name gets the next id
+    relations = defaultdict(itertools.count().__next__)
+    skipped = {split: Counter() for split in SPLITS}
+    ids = [_read_split(path, columns, entities, relations, skipped[path_of]) for path_of, path in zip(SPLITS, paths)]
+    splits, warnings = _clean_splits(ids, len(entities), len(relations))
+    names = list(entities), list(relations)
+    warnings += (
+        _blank_lines(skipped) + first_lines_warnings(dict(zip(SPLITS, ids)), names) + look_alike_warnings(*names)
+    )
+    if len(relations) > len(entities):
+        warnings.append(
+            f"more relations ({len(relations)}) than entities ({len(entities)}): the columns, read"
+            f" as {columns}, look swapped; try --columns {'hrt' if columns == 'htr' else 'htr'}"
+        )
+    known = {split: table.get(data, {}).get(split) for split in SPLITS}
+    for split, triples in zip(SPLITS, splits):
+        if known[split] not in (None, len(triples)):
+            warnings.append(
+                f"{folder} is another {data} than the table's: {len(triples)} {split} triples, there {known[split]}"
+            )
+            break
+    limits = np.cumsum([len(split) for split in splits])
+    whole = name_triples(np.concatenate(splits), entities, relations)
+    splits = [whole[i:j] for i, j in zip([0, *limits], limits)]  # see Dataset.known
+    return Dataset(data, folder, *names, *splits, tuple(warnings))
+
+
+def _blank_lines(skipped):
+    """A sentence that counts blank lines, by file."""
+    counts = [f"{count['blank lines']} of {name}" for name, count in skipped.items() if count["blank lines"]]
+    return [f"blank lines skipped: {', '.join(counts)}"] if counts else []
+
+
+def _clean_splits(splits, n_entities, n_relations):
+    """Returns the splits without duplicates, and what there is to warn of, counted."""
+    notes = defaultdict(list)
+    train_keys, valid_keys, clean = None, None, []
+    for split, triples in zip(SPLITS, splits, strict=True):
+        keys = triple_keys(*triples.T, n_entities, n_relations)
+        order = np.argsort(keys, kind="stable")  # of equal triples the first comes first
+        ordered = keys[order]
+        repeated = order[1:][ordered[1:] == ordered[:-1]]
+        if repeated.size:
+            notes["duplicates dropped"].append(f"{repeated.size} of {keys.size} {split} triples")
+            triples, keys = np.delete(triples, repeated, axis=0), np.delete(keys, repeated)
+        of_all = f"of {keys.size} {split} triples"
+        clean.append(triples)
+        if split == "train":
+            train_keys = ordered
+            continue
+        if split == "valid":
+            valid_keys = ordered
+        else:
+            place = np.searchsorted(valid_keys, keys)
+            shared = np.count_nonzero(np.append(valid_keys, -1)[place] == keys)
+            if shared:
+                notes["in both valid, which chooses the epoch, and test"].append(f"{shared} {of_all}")
+        first, last = (np.searchsorted(train_keys, keys, side) for side in ("left", "right"))
+        if shared := np.count_nonzero(first < last):
+            notes["kept though in train too"].append(f"{shared} {of_all}")
+        for what, part in (("entities", slice(0, 3, 2)), ("relations", slice(1, 2))):
+            seen = np.zeros(max(n_entities, n_relations), bool)
+            seen[clean[0][:, part]] = True
+            unseen = ~seen[triples[:, part]]
+            if unseen.any():
+                names = np.unique(triples[:, part][unseen]).size
+                counts = f"{names} in {np.count_nonzero(unseen.any(axis=1))} {of_all}"
+                notes[f"{what} unseen in train"].append(counts)
+    return clean, [f"{what}: {', '.join(counts)}" for what, counts in notes.items()]
+
+
+def join_names(names):
+    """Names as the bytes of one text, a line each: (n,) uint8."""
+    return np.frombuffer("\n".join(names).encode(), dtype=np.uint8)
+
+
+def describe_data(dataset):
+    """The sizes of a Dataset and the SHA-256 of its names and id triples: equal for equal data."""
+    digest = hashlib.sha256()
+    for names in (dataset.entities, dataset.relations):
+        digest.update(join_names(names).tobytes() + b"\n\n")
+    splits = {name: getattr(dataset, name) for name in SPLITS}
+    for triples in splits.values():
+        digest.update(np.ascontiguousarray(triples, dtype="<i4"))
+        digest.update(b"\n\n")
+    sizes = {"entities": dataset.n_entities, "relations": dataset.n_relations}
+    sizes.update((name, len(triples)) for name, triples in splits.items())
+    return {"sha256": digest.hexdigest(), "facts": facts_digest(dataset), **sizes}
+
+
+def facts_digest(dataset):
+    """The SHA-256 of the named triples of each split as sets: equal for files whose lines are in another order."""
+    digest, orders = hashlib.sha256(), []
+    for names in (dataset.entities, dataset.relations):
+        order = sorted(range(len(names)), key=names.__getitem__)
+        digest.update(join_names([names[i] for i in order]).tobytes() + b"\n\n")
+        orders.append(np.argsort(order))
+    for name in SPLITS:
+        h, r, t = np.asarray(getattr(dataset, name)).T
+        keys = triple_keys(orders[0][h], orders[1][r], orders[0][t], dataset.n_entities, dataset.n_relations)
+        digest.update(np.sort(keys).astype("<i8"))
+        digest.update(b"\n\n")
+    return digest.hexdigest()
+
+
+def same_facts(one, other):
+    """Whether two `describe_data` are of the same facts in each split, in whatever order."""
+    if "facts" in one and "facts" in other:
+        return one["facts"] == other["facts"]
+    return one["sha256"] == other["sha256"]
+
+
+def known_answers(dataset, column, entity, relation):
+    """What completes a triple that has the entity in the column (0 head, 2 tail): id -> the split it stands in."""
+    known = {}
+    for split in reversed(SPLITS):
+        triples = getattr(dataset, split)
+        rows = triples[(triples[:, column] == entity) & (triples[:, 1] == relation)]
+        known.update((int(e), split) for e in rows[:, 2 - column])
+    return known
+
+
+def open_data(name, columns, **options):
+    """Load a data set and print its warnings."""
+    dataset = load_dataset(name, columns, **options)
+    for message in dataset.warnings:
+        warn(message)
+    return dataset

@@ -1,0 +1,359 @@
+"""RDF: parsing by pyoxigraph (extra `rdf`), and names for its terms.
+
+A *term* is what N-Triples writes: `<iri>`, `_:label` or a literal. A *name* is what the files of a data set hold: the
+IRI by a prefix (`ex:anna`) or whole, `_:label`, or the literal as N-Triples writes it. `Prefixes` goes both ways.
+"""
+
+import collections
+import gzip
+import json
+import os
+import re
+import zlib
+from pathlib import Path
+from urllib.parse import unquote
+
+from cardkge import CardkgeError
+from cardkge_tools.shell.files import is_packed, read_blocks, replace_file, without_gz
+
+RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
+RDFS = "http://www.w3.org/2000/01/rdf-schema#"
+OWL = "http://www.w3.org/2002/07/owl#"
+SHACL = "http://www.w3.org/ns/shacl#"
+TYPE = RDF + "type"
+SUBCLASS = RDFS + "subClassOf"
+WELL_KNOWN = {"rdf": RDF, "rdfs": RDFS, "owl": OWL, "sh": SHACL}  # may be said on the command line without a file
+
+FORMATS = {  # ending of a file's name -> pyoxigraph's name of the format
+    ".nt": "N_TRIPLES",
+    ".ntriples": "N_TRIPLES",
+    ".nq": "N_QUADS",
+    ".nquads": "N_QUADS",
+    ".ttl": "TURTLE",
+    ".turtle": "TURTLE",
+    ".trig": "TRIG",
+    ".rdf": "RDF_XML",
+    ".xml": "RDF_XML",
+    ".owl": "RDF_XML",
+    ".jsonld": "JSON_LD",
+    ".json": "JSON_LD",
+}
+LINE_FORMATS = ("N_TRIPLES", "N_QUADS")  # their blank nodes all have labels that the file gives
+BLOCK = 1 << 18  # bytes of statements handed on at a time
+NAME_OF_NOTHING = "urn:cardkge:"  # begins the IRI of a name that came from no IRI (see Prefixes.term)
+
+_LITERAL = re.compile(rb'("(?:[^"\\]|\\.)*"(?:@[^ ]+|\^\^<[^>]*>)?)(?: (.+))?')
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?=.)", re.DOTALL)
+_NEVER = r"\x00-\x20\x7f-\x9f<>\"{}|^`\\\ufdd0-\ufdef\ufff0-\uffff" + "".join(
+    f"\\U{plane:04x}fffe\\U{plane:04x}ffff" for plane in range(1, 15)
+)  # the last two code points of a plane are no characters
+_PRIVATE = r"\ue000-\uf8ff\U000e0000-\U000e0fff\U000f0000-\U0010ffff"
+# [ and ] are for the number of a host, private characters for a query, and % for two digits (RFC 3987)
+_NOT_IN_IRI = re.compile(rf"[{_NEVER}]|(?<!//)\[|^[^\[]*\]|%(?![0-9A-Fa-f]{{2}})|^[^?]*[{_PRIVATE}]")
+_NOT_AT_ITS_END = re.compile(rf"[{_NEVER}{_PRIVATE}\[\]%#?/]")
+_LETTER = (  # PN_CHARS_U and digits, of which labels of blank nodes are made
+    r"0-9A-Za-z_\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02ff\u0370-\u037d\u037f-\u1fff\u200c\u200d\u2070-\u218f\u2c00-\u2fef"
+    r"\u3001-\ud7ff\uf900-\ufdcf\ufdf0-\ufffd\U00010000-\U000effff"
+)
+_MORE = _LETTER + r"\-\u00b7\u0300-\u036f\u203f\u2040"
+_BLANK = re.compile(rf"_:[{_LETTER}](?:[{_MORE}.]*[{_MORE}])?")
+_PREFIX = re.compile(r"[^\s:<>\"{}|^`\\/]*")
+
+
+def load_pyoxigraph():
+    """The module; CardkgeError that names the extra where it is not installed."""
+    try:
+        import pyoxigraph
+    except ImportError as error:
+        raise CardkgeError(f"reading RDF needs pyoxigraph: pip install -e '.[rdf]' ({error})") from error
+    return pyoxigraph
+
+
+def format_of(path):
+    """pyoxigraph's name of the format of a file by the ending of its name (`.gz` aside); None for another ending."""
+    return FORMATS.get(os.path.splitext(without_gz(path).lower())[1])
+
+
+def opened(path):
+    """A binary file, unpacked where its name ends in .gz."""
+    return gzip.open(path, "rb") if is_packed(path) else open(path, "rb", buffering=1 << 20)
+
+
+# --- statements
+
+
+class _Blocks:
+    """A file for pyoxigraph to write to: hands on whole lines, BLOCK bytes of them or more at a time."""
+
+    def __init__(self, consume):
+        self.consume, self.parts, self.size = consume, [], 0
+
+    def write(self, part):
+        self.parts.append(bytes(part))
+        self.size += len(part)
+        if self.size >= BLOCK:
+            self.hand_on()
+        return len(part)
+
+    def hand_on(self):
+        whole, newline, rest = b"".join(self.parts).rpartition(b"\n")
+        self.parts, self.size = [rest], len(rest)
+        if newline:
+            self.consume(whole + newline)
+
+    def flush(self):
+        pass
+
+
+def read_statements(path, consume, kind=None, progress=None, trusting=False):
+    """Parse an RDF file and hand its statements on as N-Quads, in the order of the file.
+
+    consume(block): block is bytes, whole lines of canonical N-Quads (one space between terms, ` .` at the end, no
+    comment, no blank line). Nothing else is kept, so that memory does not grow with the file.
+    kind: a value of FORMATS; None takes it from the file's name. progress(done, total), if given, is called with bytes
+    of the file. trusting: IRIs are not checked, which is a third of the work; see `are_terms`.
+    Returns the prefixes that the file declares, a dict prefix -> namespace.
+    Raises CardkgeError, naming file and line, for what is not in the format; where pyoxigraph is missing; and for a
+    file that cannot be read.
+    """
+    oxigraph = load_pyoxigraph()
+    kind = kind or format_of(path)
+    if kind is None:
+        raise CardkgeError(f"{path}: no RDF format is known by this ending; known are {', '.join(FORMATS)}")
+    form = getattr(oxigraph.RdfFormat, kind)
+    try:
+        with open(path, "rb", buffering=1 << 20) as raw:
+            total = os.fstat(raw.fileno()).st_size
+            source = gzip.GzipFile(fileobj=raw) if is_packed(path) else raw
+
+            def handed_on(block):
+                consume(block)
+                if progress:
+                    progress(raw.tell(), total)
+
+            base = None if kind in LINE_FORMATS else Path(path).absolute().as_uri()
+            parser = oxigraph.parse(source, form, base_iri=base, lenient=trusting)
+            blocks = _Blocks(handed_on)
+            oxigraph.serialize(parser, blocks, oxigraph.RdfFormat.N_QUADS)
+            blocks.hand_on()
+            prefixes = dict(parser.prefixes)
+        return prefixes or _other_prefixes(path, kind)
+    except SyntaxError as error:  # pyoxigraph's: what the file says is not in the format
+        reason = " ".join(str(error.msg).split())
+        if "LoadDocumentCallback" in reason:
+            reason = "its @context is a page of the web, and none is loaded; write the context into the file"
+        raise CardkgeError(f"{path}:{error.lineno or 1}: not {kind.replace('_', '-')}: {reason}") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise CardkgeError(f"{path}: cannot be read: {error}") from error
+    except OSError as error:
+        raise CardkgeError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def may_be_trusted(path, kind):
+    """Whether a file is N-Triples and begins without a literal: then it is worth while to read it `trusting`, and to
+    check each of its names once. (Of a literal the trusting parser takes more than N-Triples allows.)"""
+    if kind != "N_TRIPLES":
+        return False
+    try:
+        with opened(path) as file:
+            return b'"' not in file.read(1 << 16)
+    except (OSError, EOFError, zlib.error):
+        return False  # which is said when it is read
+
+
+def are_terms(texts):
+    """Whether all texts are IRIs in < >, or blank nodes, as N-Triples has them."""
+    node = load_pyoxigraph().NamedNode
+    try:
+        for text in texts:
+            if text[:1] == "<":
+                node(text[1:-1])
+            elif text[:2] != "_:":
+                return False
+    except ValueError:
+        return False
+    return True
+
+
+def _other_prefixes(path, kind):
+    """Prefixes of RDF/XML (its namespaces) and JSON-LD (of a @context), which the parser does not hand out."""
+    with opened(path) as file:
+        if kind == "RDF_XML":
+            head = file.read(1 << 16).decode("utf-8", "replace")
+            found = re.findall(r"""xmlns(?::([^\s=]+))?\s*=\s*["']([^"'&]+)["']""", head)
+            return {prefix: namespace for prefix, namespace in found if prefix != "xml"}
+        if kind != "JSON_LD":
+            return {}
+        try:
+            value = json.loads(file.read())
+        except ValueError:
+            return {}
+    contexts = [item.get("@context") for item in (value if isinstance(value, list) else [value]) if _is_dict(item)]
+    contexts = [c for context in contexts for c in (context if isinstance(context, list) else [context]) if _is_dict(c)]
+    pairs = [pair for context in contexts for pair in context.items()]
+    return {key: text for key, text in pairs if isinstance(text, str) and text[-1:] in tuple("/#:") and key[:1] != "@"}
+
+
+def _is_dict(value):
+    return isinstance(value, dict)
+
+
+def terms_of(line):
+    """(subject, predicate, object, graph) of a line of `read_statements`, bytes; graph is b"" for the default graph."""
+    subject, predicate, rest = line.removesuffix(b" .").split(b" ", 2)
+    if rest.startswith(b'"'):
+        literal, graph = _LITERAL.fullmatch(rest).groups()
+        return subject, predicate, literal, graph or b""
+    if rest.startswith(b"<<"):
+        inner, _, graph = rest.rpartition(b")>>")
+        return subject, predicate, inner + b")>>", graph.strip()
+    node, _, graph = rest.partition(b" ")
+    return subject, predicate, node, graph
+
+
+def read_graph(path, kind=None):
+    """A small RDF file as a list of (subject, predicate, object) terms, text, and its prefixes: for shapes and
+    ontologies. Named graphs are merged."""
+    triples = []
+
+    def consume(block):
+        for line in block[:-1].split(b"\n"):
+            subject, predicate, value, _ = terms_of(line)
+            triples.append((subject.decode(), predicate.decode(), value.decode()))
+
+    prefixes = read_statements(path, consume, kind)
+    return triples, prefixes
+
+
+def superclasses(pairs):
+    """class -> itself and all above it, in order; pairs: (class, its superclass). Circles are fine."""
+    above = collections.defaultdict(list)
+    for lower, upper in pairs:
+        above[lower].append(upper)
+    closed = {}
+    for start in list(above):
+        found, stack = {start: None}, [start]
+        while stack:
+            for upper in above.get(stack.pop(), ()):
+                if upper not in found:
+                    found[upper] = None
+                    stack.append(upper)
+        closed[start] = list(found)
+    return closed
+
+
+# --- names
+
+
+class Prefixes:
+    """Prefixes of IRIs; `shorten` and `expand` undo each other.
+
+    A name is `prefix:rest` where the part before its first colon is a prefix here. An IRI without a prefix stays whole,
+    in < > if it could be read as a short one; the longest namespace wins.
+    """
+
+    def __init__(self, pairs=()):
+        self.namespaces = {}  # prefix -> namespace
+        self._prefixes, self._lengths = {}, []  # namespace -> prefix; lengths of the namespaces, longest first
+        for prefix, namespace in dict(pairs).items():
+            self.add(prefix, namespace)
+
+    def add(self, prefix, namespace):
+        """Takes a prefix in and returns its name here, which is another where the name means something else already."""
+        if not _PREFIX.fullmatch(prefix) or prefix == "_" or not namespace or _NOT_IN_IRI.search(namespace):
+            raise CardkgeError(f"prefix {prefix!r} for {namespace!r}: expected a word and the beginning of an IRI")
+        if namespace in self._prefixes:
+            return self._prefixes[namespace]
+        name, number = prefix, 2
+        while name in self.namespaces:
+            name, number = f"{prefix}{number}", number + 1
+        self.namespaces[name], self._prefixes[namespace] = namespace, name
+        self._lengths = sorted({len(known) for known in self._prefixes}, reverse=True)
+        return name
+
+    def shorten(self, iri):
+        """The name of an IRI."""
+        for length in self._lengths:
+            prefix = self._prefixes.get(iri[:length])
+            if prefix is not None:
+                return f"{prefix}:{iri[length:]}"
+        misread = iri.partition(":")[0] in self.namespaces or _SCHEME.match(iri) is None
+        return f"<{iri}>" if misread else iri
+
+    def expand(self, name):
+        """The IRI of a name; None for a blank node, a literal, and a name that came from no IRI."""
+        if name.startswith("<") and name.endswith(">") and not _NOT_IN_IRI.search(name[1:-1]):
+            return name[1:-1]
+        prefix, colon, rest = name.partition(":")
+        if prefix == "_" or not colon or name.startswith('"'):
+            return None
+        if prefix in self.namespaces:
+            iri = self.namespaces[prefix] + rest
+        else:
+            iri = name if _SCHEME.match(name) else None
+        return None if iri is None or _NOT_IN_IRI.search(iri) else iri
+
+    def name(self, term):
+        """The name of a term; of one that `term` made of a name that came from no IRI, that name."""
+        if term.startswith(f"<{NAME_OF_NOTHING}"):
+            name = unquote(term[1 + len(NAME_OF_NOTHING) : -1])
+            if name and not re.search("[\t\n\r]", name) and self.term(name) == term:
+                return name
+        return self.shorten(term[1:-1]) if term.startswith("<") else term
+
+    def names(self, terms):
+        """The names of many terms."""
+        if self.namespaces:
+            return list(map(self.name, terms))
+        web = "<http://", "<https://"  # with no prefix there is nothing that these could be mistaken for
+        return [term[1:-1] if term.startswith(web) else self.name(term) for term in terms]
+
+    def term(self, name, base=NAME_OF_NOTHING):
+        """The N-Triples term of a name. A name that came from no IRI gets one: base and the name, with every character
+        that an IRI cannot hold as %XX of its UTF-8 bytes."""
+        if _BLANK.fullmatch(name) or is_literal(name):
+            return name
+        iri = self.expand(name)
+        return f"<{iri}>" if iri is not None else f"<{base}{percent_encoded(name)}>"
+
+
+def is_literal(name):
+    """Whether a name is a literal as N-Triples writes it."""
+    match = _LITERAL.fullmatch(name.encode("utf-8", "surrogatepass")) if name.startswith('"') else None
+    return match is not None and match[2] is None
+
+
+def percent_encoded(name):
+    """A name as the last part of an IRI: what an IRI cannot hold, and %, as %XX of its UTF-8 bytes."""
+    return _NOT_AT_ITS_END.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)
+
+
+def read_prefixes(path):
+    """Read a `prefixes.tsv` (`prefix<TAB>namespace` a line) as Prefixes; none where there is no such file."""
+    prefixes = Prefixes()
+    if not os.path.isfile(path):
+        return prefixes
+    for number, text in read_blocks(path):
+        for at, line in enumerate(text[:-1].split("\n"), number):
+            if not line.strip():
+                continue
+            prefix, tab, namespace = line.partition("\t")
+            if not tab:
+                raise CardkgeError(f"{path}:{at}: expected prefix and namespace with a tab between, found {line!r}")
+            if prefix in prefixes.namespaces:
+                raise CardkgeError(f"{path}:{at}: prefix {prefix!r} for the second time; keep one of the lines")
+            try:
+                prefixes.add(prefix, namespace)
+            except CardkgeError as error:
+                raise CardkgeError(f"{path}:{at}: {error}") from None
+    return prefixes
+
+
+def prefixes_text(prefixes):
+    """The text of a `prefixes.tsv`."""
+    return "".join(f"{prefix}\t{namespace}\n" for prefix, namespace in prefixes.namespaces.items())
+
+
+def write_prefixes(path, prefixes):
+    """Write Prefixes as `read_prefixes` reads them."""
+    replace_file(path, lambda file: file.write(prefixes_text(prefixes).encode()))

@@ -1,0 +1,233 @@
+"""`split`: train, valid and test from one file of triples; and what of the test triples a split gives away (leakage).
+
+*Related relations.* For relations r and s, the share of r in s is the part of the pairs (h, t) of r that are pairs of s
+as well; the share of r in the inverse of s, the part whose (t, h) is. Loops (h = t) count for neither. Two relations
+are *near-duplicates*, or *inverse* of each other (*symmetric*, if they are the same), where the larger of their two
+shares is at least SHARE and rests on SUPPORT pairs. Akrami et al. (SIGMOD 2020) ask for 0.8 both ways, to call a
+relation redundant; here a fact in test is to have no twin in train, so one way and a half are enough.
+"""
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cardkge import CardkgeError
+from cardkge_tools import SPLIT_FILES, SPLITS, TRIPLE_FILES
+from cardkge_tools.graph.graphs import load_triples
+from cardkge_tools.graph.importing import write_triples
+from cardkge_tools.shell.files import make_folder, replace_file
+
+SHARE, SUPPORT = 0.5, 2
+
+
+@dataclass(frozen=True)
+class Related:
+    """Relations `first` <= `second` that say the same, read the same way or (inverse) the other way round.
+
+    pairs: triples of first that have a twin in second. first_share, second_share: of the triples without loops of each.
+    """
+
+    first: int
+    second: int
+    inverse: bool
+    pairs: int
+    first_share: float
+    second_share: float
+
+    @property
+    def kind(self):
+        """symmetric, inverse or near-duplicate."""
+        if not self.inverse:
+            return "near-duplicate"
+        return "symmetric" if self.first == self.second else "inverse"
+
+
+def described(related, relations):
+    """A Related for JSON."""
+    names = {"kind": related.kind, "relation": relations[related.first], "other": relations[related.second]}
+    return names | {"pairs": related.pairs, "shares": [related.first_share, related.second_share]}
+
+
+def twins(triples, among, n_entities, inverse):
+    """Pairs of positions (i, j): triples[i] is (h, r, t), among[j] is (h, s, t), or (t, s, h) if inverse; loops aside.
+
+    Both (n, 3) ids. Returns two arrays of positions, by i. A triple is no twin of itself read the same way (r = s).
+    """
+    h, t = triples[:, 0].astype(np.int64), triples[:, 2].astype(np.int64)
+    wanted = t * n_entities + h if inverse else h * n_entities + t
+    keys = among[:, 0].astype(np.int64) * n_entities + among[:, 2]
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    first, last = np.searchsorted(keys, wanted, "left"), np.searchsorted(keys, wanted, "right")
+    counts = np.where(h == t, 0, last - first)
+    i = np.repeat(np.arange(len(triples)), counts)
+    starts = np.repeat(first - np.cumsum(counts) + counts, counts)
+    j = order[starts + np.arange(len(i))]
+    if inverse:
+        return i, j
+    other = triples[i, 1] != among[j, 1]
+    return i[other], j[other]
+
+
+def related_relations(triples, n_entities, n_relations, share=SHARE, support=SUPPORT):
+    """The Related of a graph, its triples (n, 3) distinct; by kind and number of pairs, the most first."""
+    sizes = np.bincount(triples[triples[:, 0] != triples[:, 2], 1], minlength=n_relations)
+    found = []
+    for inverse in (True, False):
+        i, j = twins(triples, triples, n_entities, inverse)
+        pairs, counts = np.unique(triples[i, 1].astype(np.int64) * n_relations + triples[j, 1], return_counts=True)
+        for r, s, number in zip((pairs // n_relations).tolist(), (pairs % n_relations).tolist(), counts.tolist()):
+            if r > s or number < support:
+                continue  # both ways have the same number of pairs
+            shares = number / sizes[r], number / sizes[s]
+            if max(shares) >= share:
+                found.append(Related(r, s, inverse, number, float(shares[0]), float(shares[1])))
+    return sorted(found, key=lambda each: (not each.inverse, each.first != each.second, -each.pairs, each.first))
+
+
+def groups_of(triples, related, n_entities, n_relations):
+    """(n,) int64: the same number for triples that are to stay in one split.
+
+    A group is the triples between two entities whose relations are related, directly or by others.
+    """
+    component = np.arange(n_relations)
+    for each in related:  # the smaller name of the two everywhere
+        component[component == max(component[each.first], component[each.second])] = min(
+            component[each.first], component[each.second]
+        )
+    in_group = np.zeros(n_relations, bool)
+    in_group[[r for each in related for r in (each.first, each.second)]] = True
+    ends = np.sort(triples[:, ::2].astype(np.int64), axis=1)
+    keys = (component[triples[:, 1]] * n_entities + ends[:, 0]) * n_entities + ends[:, 1]
+    own = ~in_group[triples[:, 1]]
+    keys[own] = -1 - np.flatnonzero(own)
+    return np.unique(keys, return_inverse=True)[1].reshape(-1)
+
+
+def split_triples(triples, n_entities, n_relations, valid, test, seed=0, groups=None):
+    """(n,) int8: 0 train, 1 valid, 2 test; drawn at random, group by group.
+
+    triples: (n, 3) ids, distinct. valid, test: shares of the triples. groups: as `groups_of`; None puts each triple in
+    one of its own. In a random order of the groups the first with an entity or a relation stays in train, so that train
+    has each of them; of the others the first fill test, the next valid. Where too few are left, both get their part of
+    what there is.
+    """
+    if not (0 <= valid < 1 and 0 <= test < 1 and valid + test < 1):
+        raise CardkgeError(f"shares: found valid {valid:g} and test {test:g}, expected 0 to below 1, together below 1")
+    n = len(triples)
+    groups = np.arange(n) if groups is None else groups
+    number = int(groups.max()) + 1 if n else 0
+    rank = np.random.default_rng(seed).permutation(number)  # of each group
+    order = np.argsort(rank[groups], kind="stable")  # triples, by the rank of their group
+    fixed = np.zeros(number, bool)
+    names = triples[order] + np.array([0, n_entities, 0])
+    _, first = np.unique(names.reshape(-1), return_index=True)
+    fixed[groups[order[first // 3]]] = True
+    by_rank = np.argsort(rank)  # groups
+    free = by_rank[~fixed[by_rank]]
+    total = np.cumsum(np.bincount(groups, minlength=number)[free])
+    wanted = round(n * test), round(n * valid)
+    available = int(total[-1]) if len(total) else 0
+    if sum(wanted) > available:
+        wanted = tuple(round(available * part / sum(wanted)) for part in wanted)
+    ends = np.searchsorted(total, np.cumsum(wanted), "right")
+    parts = np.zeros(number, np.int8)
+    parts[free[: ends[0]]] = 2
+    parts[free[ends[0] : ends[1]]] = 1
+    return parts[groups]
+
+
+# --- leakage
+
+
+@dataclass(frozen=True)
+class Leak:
+    """Triples of `split` with relation `relation` that have a twin in train with relation `other`.
+
+    inverse: the twin is (t, other, h), else (h, other, t). count of total triples of relation in the split.
+    """
+
+    split: str
+    relation: int
+    other: int
+    inverse: bool
+    count: int
+    total: int
+
+
+def leaks(dataset, split="test"):
+    """Leaks of a split's triples into train, those with the most triples first, and the number of triples of the split
+    with a twin the other way round, and the same way, in train: (list, (inverse, same))."""
+    triples = getattr(dataset, split)
+    sizes = np.bincount(triples[:, 1], minlength=dataset.n_relations)
+    found, affected = [], []
+    for inverse in (True, False):
+        i, j = twins(triples, dataset.train, dataset.n_entities, inverse)
+        affected.append(len(np.unique(i)))
+        keys = triples[i, 1].astype(np.int64) * dataset.n_relations + dataset.train[j, 1]
+        # a triple counts once for each other relation
+        keys, _ = np.divmod(np.unique(keys * max(len(triples), 1) + i), max(len(triples), 1))
+        for key, number in zip(*(part.tolist() for part in np.unique(keys, return_counts=True))):
+            r, s = divmod(key, dataset.n_relations)
+            found.append(Leak(split, r, s, inverse, number, int(sizes[r])))
+    return sorted(found, key=lambda leak: (-leak.count, leak.relation, leak.other)), tuple(affected)
+
+
+# --- the command
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What `split_folder` wrote: sizes of the splits, wanted sizes, the related relations, names of the relations, the
+    number of facts whose twin is in their split, warnings, and files that were copied."""
+
+    sizes: dict
+    wanted: dict
+    related: list
+    relations: list
+    groups: int
+    warnings: tuple
+    copied: list
+
+
+def split_folder(folder, out, valid=0.05, test=0.1, seed=0, group=True, columns="hrt", force=False):
+    """Split the triples of a folder (`triples.tsv`, or train, valid and test, merged) into the folder `out`.
+
+    The files that are none of triples are copied. Returns Parts. Raises CardkgeError where `out` has splits already
+    and force is false, where a split would be empty, and for what `load_triples` raises.
+    """
+    folder, out = Path(folder), Path(out)
+    found = [name for names in SPLIT_FILES.values() for name in names]
+    present = [name for name in found if os.path.exists(out / name)]
+    if present and not force:
+        raise CardkgeError(f"{out} has a {present[0]}; choose another --out, or --force replaces it")
+    triples, entities, relations, warnings = load_triples(folder, columns)
+    related = related_relations(triples, len(entities), len(relations))
+    groups = groups_of(triples, related, len(entities), len(relations)) if group and related else None
+    parts = split_triples(triples, len(entities), len(relations), valid, test, seed, groups)
+    sizes = {split: int(np.count_nonzero(parts == part)) for part, split in enumerate(SPLITS)}
+    wanted = {"valid": round(valid * len(triples)), "test": round(test * len(triples))}
+    for split, number in wanted.items():
+        if not sizes[split]:
+            raise CardkgeError(
+                f"{folder}: no triple can go to {split} ({number} of {len(triples)} wanted): train needs every entity"
+                " and relation; choose larger shares, or more data"
+            )
+    make_folder(out, [])
+    same = os.path.samefile(folder, out)
+    for name in present:
+        if not same:
+            os.unlink(out / name)
+    for part, split in enumerate(SPLITS):
+        write_triples(out / f"{split}.tsv", triples[parts == part], entities, relations)
+    copied = []
+    for name in sorted(os.listdir(folder)):
+        if not same and name not in (*found, *TRIPLE_FILES) and os.path.isfile(folder / name):
+            copied.append(name)
+            with open(folder / name, "rb") as source:
+                replace_file(out / name, lambda file: shutil.copyfileobj(source, file), packed=False)
+    number = len(triples) if groups is None else int(groups.max()) + 1
+    return Parts(sizes, wanted, related, relations, len(triples) - number, tuple(warnings), copied)

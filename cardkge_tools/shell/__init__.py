@@ -1,0 +1,1 @@
+"""What knows the machine, and no mathematics: the terminal, options, files, downloads, processes."""

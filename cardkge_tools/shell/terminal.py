@@ -1,0 +1,325 @@
+"""What the terminal needs, and nothing of NumPy: click types and options, tables of text, progress, signals."""
+
+import contextlib
+import itertools
+import math
+import os
+import shlex
+import shutil
+import signal
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import click
+
+from cardkge_tools import RUN_FILES, SPLIT_FILES, TEXTS, TRIPLE_FILES
+from cardkge_tools.shell.display import shown
+
+PLAIN_LINES = 15  # of progress, where the output is no terminal
+
+
+class Program(click.Group):
+    """Turns what the library and the user raise into one line and an exit code."""
+
+    def main(self, *args, **kwargs):
+        """Runs the program; what --help cannot write, before any command, becomes a line and an exit code too."""
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - what is left in the old buffer cannot be written
+            click.echo(f"error: cannot write the output: {error.strerror or error}", err=True)
+            sys.exit(1)
+
+    def invoke(self, ctx):
+        """Runs a command; what it raises becomes a line and an exit code."""
+        # names are UTF-8 whatever the locale; where it cannot show a letter, show its code
+        sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="backslashreplace")
+        try:
+            with warnings.catch_warnings():  # NumPy's of an overflow: the library reports its effect itself
+                warnings.simplefilter("ignore", RuntimeWarning)
+                result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except KeyboardInterrupt:
+            click.echo("stopped", err=True)
+            ctx.exit(128 + signal.SIGINT)
+        except MemoryError:
+            self.fail(
+                ctx,
+                "not enough memory for these sizes; try smaller ones (--dim, --hidden, --negatives), or smaller data",
+            )
+        except BrokenPipeError:
+            raise  # nobody reads on: click ends quietly
+        except OSError as error:
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - what is left in the old buffer cannot be written
+            gone = isinstance(error, FileNotFoundError)  # of os.getcwd(), which names no file
+            where = error.filename or ("the working directory" if gone else "cannot write the output")
+            self.fail(ctx, f"{where}: {error.strerror or error}")
+        except (Exception, SystemExit) as error:
+            library, own = (sys.modules.get(name) for name in ("cardkge", "cardkge_tools.engine.own"))
+            if library is not None and isinstance(error, library.CardkgeError):
+                self.fail(ctx, error)
+            fault = own and own.fault_of(error)  # of a user's own class, in the middle of a run
+            if not fault:
+                raise
+            self.fail(ctx, fault)
+
+    @staticmethod
+    def fail(ctx, error):
+        """The one line of an error, and exit code 1."""
+        click.echo("error: " + shortened(" ".join(str(error).splitlines())), err=True)
+        ctx.exit(1)
+
+
+def shortened(message):
+    """A message, or an error's, without the midst, where somebody's text in it is very long."""
+    message = str(message)
+    return message if len(message) <= 1000 else f"{message[:600]} ... {message[-300:]}"
+
+
+class Real(click.FloatRange):
+    """A finite number in a range; click's own lets NaN and infinity pass."""
+
+    def convert(self, value, param, ctx):
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+
+def choice(*values):
+    """One of these words."""
+    return click.Choice(values)
+
+
+class NotEmpty:
+    """A kind of text that is there: as a path, "" is the working directory, which nobody has asked for."""
+
+    def convert(self, value, param, ctx):
+        if value == "":
+            self.fail("it is empty.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Text(NotEmpty, type(click.STRING)):
+    """Text that is there."""
+
+    pass
+
+
+class PathName(NotEmpty, click.Path):
+    """A path that is there."""
+
+    pass
+
+
+def option(names, kind, default, text):
+    """A click option; its default, if it has one, is shown beside its help."""
+    kinds = {"is_flag": True} if kind is bool else {"type": Text() if kind is str else kind}
+    return click.option(*names.split(), default=default, show_default=default is not None, help=text, **kinds)
+
+
+def options(*several):
+    """Several click options as one decorator, in the order of the help."""
+
+    def decorate(command):
+        for each in reversed(several):
+            command = each(command)
+        return command
+
+    return decorate
+
+
+AT_LEAST_0, AT_LEAST_1 = click.IntRange(0, 10**9), click.IntRange(1, 10**9)
+
+
+def is_input(path):
+    """What has a file of this name there, "run" or "data set"; None where neither has."""
+    folder, name = os.path.split(os.path.realpath(path))
+    if name in RUN_FILES and all(os.path.isfile(os.path.join(folder, part)) for part in ("config.json", "model.npz")):
+        return "run"
+    graphs = *SPLIT_FILES["train"], *TRIPLE_FILES
+    is_graph = name in TRIPLE_FILES or any(os.path.isfile(os.path.join(folder, other)) for other in graphs)
+    return "data set" if is_graph and name in (*itertools.chain(*SPLIT_FILES.values()), *TRIPLE_FILES, *TEXTS) else None
+
+
+class OutputName(PathName):
+    """A path to be written: not the name of a file of a run or of a data set, which would be lost or, as a second train
+    split, in the way. own: names that the command makes for data sets."""
+
+    def __init__(self, *own, dir_okay=False):
+        super().__init__(dir_okay=dir_okay)
+        self.own = own
+
+    def convert(self, value, param, ctx):
+        value = super().convert(value, param, ctx)
+        kind = is_input(value)
+        if kind and not (kind == "data set" and os.path.basename(value) in self.own):
+            self.fail(f"{value} is the name of a file of a {kind}; choose another name.", param, ctx)
+        return value
+
+
+FILE, FOLDER = PathName(dir_okay=False), PathName(path_type=Path)
+OUTPUT, BOUNDS_OUTPUT = OutputName(), OutputName("bounds.tsv")
+
+
+def was_given(context, name):
+    """Whether the option stands on the command line."""
+    return context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
+
+
+def warn(message):
+    """A line on stderr for what a user should know."""
+    say(f"warning: {shortened(message)}", err=True)
+
+
+@contextlib.contextmanager
+def going_on(err=False):
+    """What is printed inside is lost where nobody reads on (`| head`) or the disk below the output is full, and the
+    work goes on; of a full disk a warning tells, once."""
+    try:
+        yield
+    except OSError as error:
+        setattr(sys, "stderr" if err else "stdout", open(os.devnull, "w"))  # noqa: SIM115
+        if not err and not isinstance(error, BrokenPipeError):
+            warn(f"cannot write the output ({error.strerror}); it goes on without")
+
+
+def say(text="", **options):
+    """click.echo of progress and of what came of long work, which it does not end (see `going_on`)."""
+    with going_on(options.get("err", False)):
+        click.echo(text, **options)
+
+
+def table(rows, headers, align="l", style="simple"):
+    """Print a table of text; `align` has an l or r per column, r for those after its end; style as in tabulate. Cells
+    with odd characters are shown in quotes, with escapes."""
+    from tabulate import tabulate
+
+    rows = [[shown(cell, limit=None) for cell in row] for row in rows]
+
+    sides = [{"l": "left", "r": "right"}[side] for side in align.ljust(len(headers), "r")]
+    click.echo(tabulate(rows, headers, style, disable_numparse=True, colalign=sides if rows else None))
+
+
+def interval(lower, upper):
+    """A bound as text: [0, 2], or [0, inf) where there is no upper one."""
+    return f"[{lower:.15g}, {upper:.15g}" + (")" if math.isinf(upper) else "]")
+
+
+def short(value):
+    """Three digits or more of a sum."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def listed(text):
+    """The names in a text, which has commas between them or is the path of a folder; each once."""
+    names = (name.strip() for name in text.split(","))
+    return [text] if os.path.isdir(text) else list(dict.fromkeys(name for name in names if name))
+
+
+@contextlib.contextmanager
+def held_signals():
+    """Collect SIGINT, SIGTERM and SIGHUP (unless it is ignored, as under nohup) instead of dying of them."""
+    caught = []
+    signals = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signals.append(signal.SIGHUP)
+    before = {s: signal.signal(s, lambda number, frame: caught.append(number)) for s in signals}
+    try:
+        yield caught
+    finally:
+        for s in signals:
+            signal.signal(s, before[s])
+
+
+def this_command():
+    """How the user has called this program: messages that say what to call next begin so."""
+    name = sys.argv[0]
+    return f"python {shlex.quote(name)}" if os.path.basename(name) == "cli.py" else "cardkge"
+
+
+@contextlib.contextmanager
+def counter(what):
+    """A function (done, total) that shows on stderr how far something long has come: one line redrawn on a terminal;
+    elsewhere a line at each further tenth, once it has taken some seconds. Threads may call it, in any order."""
+    terminal, shown, tenth, lock = sys.stderr.isatty(), time.monotonic(), 0, threading.Lock()
+    most = -1
+
+    def show(done, total):
+        nonlocal most
+        with lock:
+            if done > most:
+                most = done
+                show_next(done, total)
+
+    def show_next(done, total):
+        nonlocal shown, tenth
+        if terminal and time.monotonic() - shown > 0.1:
+            say(f"\r{what}: {done:,} of {total:,}\x1b[K", nl=False, err=True)
+            shown = time.monotonic()
+        elif not terminal and 10 * done // max(total, 1) > tenth:
+            if time.monotonic() - shown > 5:
+                say(f"{what}: {done:,} of {total:,}", err=True)
+            tenth = 10 * done // max(total, 1)
+
+    yield show
+    if terminal:
+        say("\r\x1b[K", nl=False, err=True)
+
+
+class Progress:
+    """Shows training: one line redrawn on a terminal, at most about PLAIN_LINES lines elsewhere."""
+
+    def __init__(self, run, n_triples, examples=1.0):
+        self.examples = examples  # of a step
+        self.first, self.last, self.n_triples = run.epoch, run.settings.epochs, n_triples
+        self.every = max(1, math.ceil((self.last - self.first) / PLAIN_LINES))
+        self.terminal = sys.stderr.isatty()
+        self.start = self.drawn = time.monotonic()
+        self.text = ""
+
+    def on_epoch(self, run, record):
+        """After an epoch: its objective, and on a terminal the bar."""
+        self.text = f"  objective {record['objective'] / self.examples:.4f}"
+        if record["penalty"]:
+            self.text += f" (penalty {record['penalty'] / self.examples:.4f})"
+        if "valid_mrr" in record:
+            self.text += f"  valid MRR {100 * record['valid_mrr']:.2f}"
+        self.text += f"  {self.n_triples / max(record['seconds'], 1e-9):,.0f} triples/s"
+        if self.terminal:
+            self.draw(run.epoch)
+        elif run.epoch in (self.first + 1, self.last) or run.epoch % self.every == 0:
+            say(f"epoch {run.epoch}/{self.last}{self.text}{self.left(run.epoch)}", err=True)
+
+    def on_step(self, run, step, steps):
+        """After a step: the bar on a terminal, ten times a second at most."""
+        if self.terminal and time.monotonic() - self.drawn > 0.1:
+            self.draw(run.epoch + step / steps)
+
+    def draw(self, done):
+        """Draws the bar anew; `done` in epochs."""
+        filled = int(20 * done / max(self.last, 1))
+        bar = "#" * filled + "-" * (20 - filled)
+        line = f"[{bar}] epoch {math.ceil(done)}/{self.last}{self.text}{self.left(done)}"
+        width = shutil.get_terminal_size().columns - 1
+        say(f"\r{line[:width]}\x1b[K", nl=False, err=True)
+        self.drawn = time.monotonic()
+
+    def left(self, done):
+        """How long the rest will take, as text."""
+        if done <= self.first:
+            return ""
+        seconds = (time.monotonic() - self.start) / (done - self.first) * (self.last - done)
+        return f"  {int(seconds) // 60}:{int(seconds) % 60:02d} left"
+
+    def close(self):
+        """Ends the line of the bar."""
+        if self.terminal and self.drawn > self.start:
+            say(err=True)

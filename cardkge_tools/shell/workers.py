@@ -1,0 +1,263 @@
+"""Work done side by side: trials, in processes of this machine or on a Dask cluster, and parts of a command there."""
+
+import contextlib
+import functools
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+
+import click
+
+import cardkge
+from cardkge import CardkgeError
+from cardkge_tools.shell.extras import missing_extra
+from cardkge_tools.shell.files import IN_USE, sole_use
+from cardkge_tools.shell.terminal import held_signals, say
+
+VIOLATIONS = "violations.json"  # beside the files of a run
+
+
+def commands_of(task):
+    """What is missing of a trial: to train it, or to go on with its training; then to write its violations."""
+
+    def there(name):
+        return os.path.exists(os.path.join(task["folder"], name))
+
+    commands = []
+    if not there("metrics.json"):
+        broken = there("config.json") and not there("model.npz")  # killed while it saved for the first time
+        commands.append(task["resume"] if there("model.npz") else task["train"] + ["--force"] * broken)
+    if task["violations"] and not there(VIOLATIONS):
+        commands.append(task["violations"])
+    return commands
+
+
+def perform(task, threads, processes):
+    """Do what is missing of a trial, in processes of their own. Returns the line of an error, or None.
+
+    A process of this machine that is at the trial already is waited for: another command's, or one whose worker died.
+    """
+    while commands := commands_of(task):
+        with sole_use(task["folder"]) as free:
+            pass
+        if not free:
+            if processes.stopped:
+                return "stopped"
+            time.sleep(0.2)
+            continue
+        code, errors = processes.run(
+            [*task["program"], *commands[0], "--threads", str(threads)],
+            cwd=task["directory"], env={**os.environ, **task["environment"]},
+        )  # fmt: skip
+        error = error_line(code, errors)
+        # else another process has been at it between the look and the start
+        if code and IN_USE not in error and commands_of(task) == commands:
+            return error
+    return None
+
+
+def perform_alone(task, threads):
+    """`perform` on a machine whose processes are nobody else's business."""
+    return perform(task, threads, Processes())
+
+
+def this_program():
+    """What of a task says where a worker finds the program, and where paths begin."""
+    return {
+        "program": [sys.executable, os.path.join(os.path.dirname(os.path.abspath(cardkge.__file__)), "cli.py")],
+        "directory": os.getcwd(),
+        "environment": {name: value for name, value in os.environ.items() if name.startswith("CARDKGE_")},
+    }
+
+
+def error_line(code, errors):
+    """What a process ended with: the last line on stderr that is no warning, else its exit code."""
+    lines = [line for line in errors.split("\n") if line.strip() and not line.startswith("warning: ")]
+    ended = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+    return lines[-1] if lines else ended
+
+
+def output_of(task, threads):
+    """What the command of a task writes to stdout, bytes, and None; or None and the line of an error."""
+    command = [*task["program"], *task["command"], "--threads", str(threads)]
+    environment = {**os.environ, **task["environment"]}
+    try:
+        done = subprocess.run(
+            command, cwd=task["directory"], env=environment, stdin=subprocess.DEVNULL, capture_output=True
+        )
+    except OSError as error:
+        return None, cannot_start(error, command)
+    if done.returncode:
+        return None, error_line(done.returncode, done.stderr.decode("utf-8", "replace"))
+    return done.stdout, None
+
+
+def cannot_start(error, command):
+    return f"a process cannot be started: {error.filename or command[0]}: {error.strerror}"
+
+
+class Processes:
+    """Processes that can be stopped together."""
+
+    def __init__(self):
+        self.running, self.stopped, self.lock = set(), False, threading.Lock()
+
+    def run(self, command, **options):
+        """Runs a command to its end; returns its exit code and what it wrote to stderr. For several threads."""
+        with self.lock:
+            if self.stopped:
+                return 1, "stopped"
+            quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+            try:
+                process = subprocess.Popen(command, **quiet, **options)
+            except OSError as error:
+                return 1, cannot_start(error, command)
+            self.running.add(process)
+        errors = process.communicate()[1]
+        with self.lock:
+            self.running.discard(process)
+        return process.returncode, errors.decode("utf-8", "replace")
+
+    def stop(self):
+        """Ends all of them, and lets no other begin."""
+        with self.lock:
+            self.stopped = True
+            for process in self.running:
+                process.terminate()
+
+
+def carry_out(tasks, jobs, threads, cluster=None):
+    """Perform the tasks side by side, here or on a Dask cluster, and say of each when it is done. Returns the errors of
+    those that failed: name of the folder -> line."""
+    began, failed, done = time.monotonic(), {}, 0
+
+    def report(task, error):
+        nonlocal done
+        done += 1
+        name, outcome = os.path.basename(task["folder"]), "done"
+        if error:
+            failed[name] = error.removeprefix("error: ")
+            outcome = f"failed: {failed[name]}"
+        minutes, seconds = divmod(int(time.monotonic() - began), 60)
+        say(f"[{done}/{len(tasks)}] {minutes}:{seconds:02d}  {name}: {outcome}", err=True)
+
+    if cluster:
+        goes_on = "the same command goes on from here"
+        once = f"{goes_on}, once what runs on the workers has ended"
+        carry_out_on_cluster(tasks, functools.partial(perform_alone, threads=threads), cluster, report, once, goes_on)
+        return failed
+    processes = Processes()
+    with held_signals() as caught, ThreadPoolExecutor(jobs) as pool:
+        try:
+            pending = {pool.submit(perform, task, threads, processes): task for task in tasks}
+            while pending and not caught:
+                for each in wait(pending, timeout=0.2, return_when=FIRST_COMPLETED).done:
+                    task, error = pending.pop(each), each.result()
+                    if not (error and caught):  # then it has been stopped
+                        report(task, error)
+        finally:
+            processes.stop()
+    if caught:
+        click.echo("stopped; the same command goes on from here", err=True)
+        sys.exit(128 + caught[0])
+    return failed
+
+
+def connected(client, address):
+    """A Dask client of the scheduler at the address."""
+    if address.startswith(("http://", "https://")) or address.endswith(".json"):
+        what = "the address of its web page" if address.startswith("http") else "a scheduler file"
+        raise CardkgeError(f"--cluster {address}: {what} is not supported; give the scheduler's own, tcp://HOST:PORT")
+    try:
+        return client(address, timeout=10)
+    except (OSError, ValueError) as error:
+        raise CardkgeError(f"{address}: no Dask scheduler answers there; start one with `dask scheduler`") from error
+
+
+def interrupted_by_signals(caught, ended):
+    """Until `ended`, an event, is set, SIGINT and SIGTERM are listed in `caught` and raise KeyboardInterrupt. Returns
+    the handlers that they had."""
+
+    def stop(number, frame):
+        caught.append(number)
+        raise KeyboardInterrupt
+
+    def insist():
+        """An exception that a signal raises inside a finaliser or a callback is lost: raises it again."""
+        while not ended.wait(10):
+            if caught:
+                signal.pthread_kill(threading.main_thread().ident, caught[0])
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    threading.Thread(target=insist, daemon=True).start()
+    return before
+
+
+def carry_out_on_cluster(tasks, work, address, report, stopped, failed):
+    """report(task, work(task)) for each task, in any order, done by the workers of a Dask scheduler, by joblib. One
+    whose worker dies is given to another. stopped, failed: what the line says that ends a command after a signal, or
+    where the cluster fails."""
+    try:
+        import cloudpickle
+        import joblib
+        from distributed import Client, TimeoutError
+    except ImportError as error:
+        raise missing_extra("--cluster", error, "cluster") from error
+
+    def one(number, task):
+        return number, work(task)
+
+    for room in (
+        "cardkge_tools.shell.workers",
+        "cardkge_tools.shell.files",
+    ):  # sent whole: the workers need not find them
+        cloudpickle.register_pickle_by_value(sys.modules[room])
+
+    client = connected(Client, address)
+    caught, ended = [], threading.Event()
+
+    def watch(alone=False):
+        with contextlib.suppress(Exception):  # what goes wrong here, goes wrong in the main thread too
+            while not ended.wait(5):
+                was_alone, alone = alone, not client.ncores()
+                if alone and not was_alone:
+                    say(f"{address}: no worker is left; waiting for one: `dask worker {address}`", err=True)
+
+    logging.disable()  # errors are raised too
+    before = interrupted_by_signals(caught, ended)
+    try:
+        with client, joblib.parallel_config("dask"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of joblib, where `report` raises
+            try:
+                client.wait_for_workers(1, timeout=10)
+            except TimeoutError as error:
+                raise CardkgeError(
+                    f"{address}: the scheduler has no workers; start some with `dask worker {address}`"
+                ) from error
+            threading.Thread(target=watch, daemon=True).start()
+            backend, _ = joblib.parallel.get_active_backend()
+            # else joblib counts the threads that the workers have now: with one, it does the runs in this process,
+            # and what it hands out later, it hands out to no more at once
+            backend.effective_n_jobs = lambda n_jobs: 1 + len(tasks)
+            parallel = joblib.Parallel(n_jobs=-1, batch_size=1, return_as="generator_unordered")
+            for number, result in parallel(joblib.delayed(one)(*each) for each in enumerate(tasks)):
+                report(tasks[number], result)
+    except KeyboardInterrupt:
+        ended.set()
+        click.echo(f"stopped; {stopped}", err=True)
+        sys.exit(128 + caught[0])
+    except CardkgeError:
+        raise
+    except Exception as error:  # of Dask or joblib, of many classes
+        raise CardkgeError(f"{address}: the cluster failed ({type(error).__name__}: {error}); {failed}") from error
+    finally:
+        ended.set()
+        logging.disable(logging.NOTSET)
+        for number, handler in before.items():
+            signal.signal(number, handler)
