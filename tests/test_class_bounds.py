@@ -161,6 +161,7 @@ def test_a_run_that_replaces_another_keeps_none_of_its_classes(family, tmp_path)
     assert not (tmp_path / "run" / "types.tsv").exists() and not (tmp_path / "run" / "prefixes.tsv").exists()
 
 
+@pytest.mark.thorough
 def test_a_class_bound_lowers_the_sums_of_its_members():
     """families, the same run with and without `a city has no tails in these relations`: X of cities falls."""
     data = cardkge.load_dataset("families")

@@ -67,6 +67,7 @@ def test_reports_by_hand(tmp_path):
     assert len({len(line) for line in table}) == 1  # columns below each other
 
 
+@pytest.mark.thorough
 def test_what_students_hand_in(tmp_path):
     """Solved, half solved, broken in several ways, and with tests that were made easier."""
     anna, otto = tmp_path / "anna", tmp_path / "otto"

@@ -76,6 +76,7 @@ def test_an_installed_wheel_trains(wheel, installed, tmp_path):
     )
 
 
+@pytest.mark.thorough
 def test_the_page_of_a_users_own_graph(installed, tmp_path):
     """docs/OWN-GRAPH.md: its five commands, in a new environment and folder, give facts that the graph takes in."""
     oxigraph = pytest.importorskip("pyoxigraph")
