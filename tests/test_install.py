@@ -62,6 +62,7 @@ def installed(wheel, tmp_path_factory):
 SCRIPT = "import sys, cli; sys.argv[0] = 'cardkge'; sys.exit(cli.main())"
 
 
+@pytest.mark.thorough
 def test_an_installed_wheel_trains(wheel, installed, tmp_path):
     python, site = installed
     where = run(python, "-c", "import cardkge; print(cardkge.__file__, cardkge.load_dataset().folder)", cwd=tmp_path)
