@@ -860,7 +860,7 @@ ROOMS = {
     "definitions.settings": "PAPER DIMS OWN_DIM Settings fits option_name softmax_defaults",
     "definitions.softmax": "softmax_loss draw_candidates queries_of without_loops softmax_objective group_keys"
     " shuffle_queries step_candidates softmax_loop",
-    "definitions.counting": "N_KNOWN calibration_logits log_sum_exp calibration_loss fit_calibration mean_count tilt_to"
+    "definitions.counting": "N_KNOWN calibration_logits log_sum_exp calibration_loss fit_calibration"
     " size_probabilities fit_counts log_choose count_weights conditioned",
     "definitions.measures": "auc label_metrics metrics_by_relation",
     "engine.threads": "Threads count_cores",
