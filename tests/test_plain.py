@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from conftest import draws_of_train
 
 import cardkge
 from cardkge import ObjectSampler, SubjectSampler, algorithm_1, filtered_ranks, rank_triples
@@ -24,7 +25,7 @@ def trained(toy, **changed):
     run = cardkge.new_run(settings, toy, BOUNDS)
     model = cardkge.new_run(settings, toy, BOUNDS).model
     cardkge.train(run, toy, threads=1)
-    history = algorithm_1(model, toy.train, settings, BOUNDS)
+    history = algorithm_1(model, toy.train, settings, BOUNDS, draws_of_train(model, toy.train, settings, BOUNDS))
     return (run.model.params, run.history), (model.params, history)
 
 
@@ -106,7 +107,8 @@ def test_algorithm_1_trains_families_for_an_epoch():
         sampling="importance", penalty_weight=0.01,
     )  # fmt: skip
     run, model = cardkge.new_run(settings, data), cardkge.new_run(settings, data).model
-    (record,) = algorithm_1(model, data.train, settings, run.bounds)
+    draws = draws_of_train(model, data.train, settings, run.bounds)
+    (record,) = algorithm_1(model, data.train, settings, run.bounds, draws)
     cardkge.train(run, data)
     for name, array in model.params.items():
         np.testing.assert_allclose(array, run.model.params[name], rtol=1e-9, atol=1e-9)

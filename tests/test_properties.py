@@ -115,7 +115,7 @@ inclusions = st.sampled_from(["frequency", "uniform"])
 
 
 @quick
-@given(population=populations(), kind=st.sampled_from(cardkge.SAMPLINGS), omega=sizes, inclusion=inclusions, seed=seeds)
+@given(population=populations(), kind=st.sampled_from(list(cardkge.SAMPLINGS)), omega=sizes, inclusion=inclusions, seed=seeds)
 @example(  # no train triple at all
     population=(np.empty((0, 3), np.int32), 3, 2, np.array([0, 1])),
     kind="importance",

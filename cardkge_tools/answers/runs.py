@@ -24,11 +24,11 @@ from pathlib import Path
 import numpy as np
 
 import cardkge
-from cardkge import HITS, MODELS, CardkgeError, Model, project_rows
+from cardkge import DIMS, HITS, MODELS, OWN_DIM, CardkgeError, Model, project_rows
 from cardkge_tools import RUN_FILES, SPLITS, TEXTS
 from cardkge_tools.answers.calibration import GROUPS, SIZES, Calibration, CountPrior
 from cardkge_tools.definitions.counting import N_KNOWN
-from cardkge_tools.definitions.settings import DIMS, OWN_DIM, Settings, fits, option_name
+from cardkge_tools.definitions.settings import Settings, fits, option_name
 from cardkge_tools.engine.ranking import check_finite
 from cardkge_tools.engine.training import best_first
 from cardkge_tools.graph.bound_files import find_constraints
@@ -117,7 +117,6 @@ def new_run(settings, dataset, bounds=None):
     """A run before its first step: parameters initialised, entity rows projected. bounds (R, 2), or Constraints; None:
     as the settings name them. The run's settings are resolved: what is not given follows from the loss and the sizes of
     the graph."""
-    settings.check()
     settings = settings.resolved(dataset.n_entities, dataset.n_relations, len(dataset.train))
     model = new_model(settings, dataset.n_entities, dataset.n_relations)
     model.vocabulary = vocabulary_digest(dataset.entities, dataset.relations)
@@ -569,9 +568,8 @@ def _parse_config(path):
                 raise CardkgeError(
                     f"{path}: {name!r} is {found[name]!r}, expected {getattr(kind, '__name__', kind)}; {REMEDY}"
                 )
-    settings = Settings(**{name: parts[0][option_name(name)] for name in kinds})
     try:
-        settings.check()
+        settings = Settings(**{name: parts[0][option_name(name)] for name in kinds})
     except CardkgeError as error:
         raise CardkgeError(f"{path}: {error}") from error
     return settings, parts[1], gone

@@ -6,13 +6,14 @@ import itertools
 import os
 import re
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from cardkge import CardkgeError, is_bounded
+from cardkge import DIMS, CardkgeError, is_bounded
 from cardkge_tools.answers.runs import read_config, read_outcome, read_violations
-from cardkge_tools.definitions.settings import DIMS, Settings, option_name
+from cardkge_tools.definitions.settings import Settings, option_name
 from cardkge_tools.engine.threads import count_cores
 from cardkge_tools.experiments.reports import show_metrics
 from cardkge_tools.graph.bound_files import find_bounds, find_constraints
@@ -172,7 +173,7 @@ def check_trial(folder, trial, relations, data, bounds, reported):
     if not same_facts(its_data, data):
         raise CardkgeError(f"{folder}: trained on other data than {trial['data']} is now; remove this folder")
     wanted = Settings(**trial).resolved(its_data["entities"], its_data["relations"], its_data["train"])
-    wanted.dim = wanted.dim or DIMS[wanted.model]
+    wanted = replace(wanted, dim=wanted.dim or DIMS[wanted.model])
     for name, value in vars(wanted).items():
         found = getattr(settings, name)
         if name not in ("data", "bounds") and found != value:
