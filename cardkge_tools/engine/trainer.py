@@ -7,7 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 
 import kernels
-from cardkge import CardkgeError, batch_limits, chosen, corruptions, probability, training_bounds, triple_keys
+from cardkge import (
+    OPTIMIZERS,
+    PROJECTIONS,
+    CardkgeError,
+    adagrad_step,
+    batch_limits,
+    chosen,
+    corruptions,
+    probability,
+    project_rows,
+    training_bounds,
+    triple_keys,
+)
 from cardkge_tools.engine.draws import samplers_of
 from cardkge_tools.engine.limits import PlainBounds
 from cardkge_tools.engine.tables import kind_of, output_of
@@ -281,7 +293,7 @@ class Trainer:
         """One step of the optimiser, and the projection, on the rows that have a gradient; NonFinite, with nothing
         changed, if a parameter would no longer be finite."""
         settings, dtype = self.settings, self.model.dtype
-        adagrad = settings.optimizer == "adagrad"
+        adagrad = chosen("optimizer", settings.optimizer, OPTIMIZERS) is adagrad_step
         # AdaGrad moves a number by at most the rate, if the gradient is finite. Other steps are tried on copies first.
         largest = max(rate, settings.l2, settings.penalty_weight)
         trial = not adagrad or largest > np.finfo(dtype).max ** 0.25
@@ -294,7 +306,7 @@ class Trainer:
                 tried.append((table, accumulator, ids, table[ids], accumulator[ids]))
                 table, accumulator, ids = *tried[-1][3:], np.arange(len(ids), dtype=np.int32)
             weights = np.asarray(l2.get(name, np.zeros(len(ids))), dtype)
-            project = name == "entity" and settings.project == "unit"
+            project = name == "entity" and chosen("project", settings.project, PROJECTIONS) is project_rows
             self.threads.run(
                 kernels.update_rows, len(ids), table, accumulator, ids, np.atleast_2d(gradient), weights,
                 dtype.type(rate), adagrad, project, faults, size=max(512, -(-len(ids) // 32)),
