@@ -125,7 +125,7 @@ def test_the_bounds_that_the_settings_name_are_used(toy, tmp_path):
 )
 def test_settings_that_would_be_ignored_are_refused(changes, message):
     with pytest.raises(cardkge.CardkgeError, match=message):
-        settings(**changes).check()
+        settings(**changes)
 
 
 def test_threads_stop_at_an_exception():
@@ -217,7 +217,7 @@ def test_bounds_are_checked_before_training(toy, bounds):
 )
 def test_settings_have_their_types(name, value):
     with pytest.raises(cardkge.CardkgeError, match=f"{name} must be"):
-        settings(**{name: value}).check()
+        settings(**{name: value})
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -282,7 +283,7 @@ def test_history_is_a_table_of_some_epochs(runs):
 @pytest.mark.parametrize(("last", "every"), [(1, 0), (20, 0), (21, 0), (1000, 0), (500, 50), (1000, 7), (997, 400)])
 def test_history_shows_at_most_some_20_epochs_and_the_best(runs, monkeypatch, last, every):
     run = cardkge.load_run(runs / "plain")
-    run.epoch, run.settings.validate_every = last, every
+    run.epoch, run.settings = last, replace(run.settings, validate_every=every)
     run.history = [{**run.history[0], "epoch": epoch} for epoch in range(1, last + 1)]
     if every:
         run.best = {"epoch": every, "mrr": 0.1, "hits@10": 0.2}

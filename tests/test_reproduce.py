@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from conftest import ROOT, children, finish, invoke, ok, one_error, start, usage_error, wait_for, write_ring
@@ -643,7 +644,7 @@ def test_the_share_of_the_gradient_is_of_its_two_norms(tmp_path, extra):
     run, data = cardkge.load_run(tmp_path / "run"), cardkge.load_dataset(ring)
     shares = {}
     for weight in (0.0, 0.01, 0.5):
-        run.settings.penalty_weight = weight
+        run.settings = replace(run.settings, penalty_weight=weight)
         shares[weight] = cardkge_tools.experiments.controls.gradient_share(run, data)
     odds = {weight: share / (1 - share) for weight, share in shares.items()}
     assert odds[0.0] == 0 < odds[0.01] and odds[0.5] / odds[0.01] == pytest.approx(50, rel=1e-9)
