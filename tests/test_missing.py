@@ -27,7 +27,7 @@ def toy(bounds=EXACT):
     train = np.concatenate((facts(HEADS, 0, 100 + HEADS % 2), facts(HEADS[:30], 1, 100 + HEADS[:30] % 5)))
     valid = np.concatenate((facts(HEADS[:20], 0, np.full(20, 102)), facts(HEADS[30:35], 1, np.full(5, 100))))
     test = np.concatenate((facts(HEADS[20:60], 0, np.full(40, 103)), facts(HEADS[35:50], 1, np.full(15, 101))))
-    data = SimpleNamespace(train=train, valid=valid, test=test, n_entities=105, n_relations=2, relations=["r0", "r1"])
+    data = SimpleNamespace(train=train, valid=valid, test=test, n_entities=106, n_relations=2, relations=["r0", "r1"])
     return data, Constraints(bounds, data.relations)
 
 
@@ -38,19 +38,19 @@ def test_exact_numbers_say_what_is_missing():
     assert found.source == ["numbers", "assumed"]
     assert found.elsewhere.tolist() == [40, 0]  # 200 - 100 - 20 - 40; no tail was seen only once
     assert found.limit.tolist() == [40, np.inf]
-    pooled = 25 / 120
-    np.testing.assert_allclose(found.share, [(20 + 10 * pooled) / 110, (5 + 10 * pooled) / 30])
+    np.testing.assert_allclose(found.share, [20 / 100, 5 / 20])
     assert found.known_share("train").tolist() == [0, 0]
     np.testing.assert_array_equal(found.known_share("valid"), found.share)
     np.testing.assert_allclose(found.known_share("all"), [60 / 100, found.share[1]])
 
 
-def test_a_tail_seen_once_is_a_tail_that_cannot_be_named():
-    answers = Answers(np.array([[0, 0, 5], [1, 0, 5], [2, 0, 6], [3, 0, 7], [0, 1, 5]]), 8, 3)
-    assert unseen_tails(answers, 3).tolist() == [2 / 4, 1, 1]
+def test_a_tail_of_one_fact_alone_is_one_that_the_graph_might_lack():
+    """Of r0's facts, 5 is a tail twice, 6 is one of r1 too, 7 a head elsewhere; 4 stands in this fact alone."""
+    answers = Answers(np.array([[0, 0, 5], [1, 0, 5], [2, 0, 6], [3, 0, 7], [3, 0, 4], [0, 1, 6], [7, 1, 0]]), 8, 3)
+    assert unseen_tails(answers, 3).tolist() == [1 / 5, 0, 1]
     data, bounds = toy()
-    data.train = np.concatenate((data.train[:98], facts(HEADS[98:100], 0, [104, 99]), data.train[100:]))
-    assert missing_facts(data, bounds).elsewhere[0] == pytest.approx((1 - 2 / 160) * 40)
+    data.train = np.concatenate((data.train[:98], facts(HEADS[98:100], 0, [104, 105]), data.train[100:]))
+    assert missing_facts(data, bounds).elsewhere[0] == pytest.approx((1 - 1 / 160) * 40)  # 105 stands once
 
 
 def test_deficits_are_signed():
@@ -73,8 +73,7 @@ def test_only_the_heads_that_a_number_is_of_count():
     found = missing_facts(data, bounds)
     # of the heads 10 to 59: 10 in valid, 40 in test, none nowhere
     assert found.elsewhere[0] == 0 and found.source[0] == "numbers"
-    pooled = (10 + 5) / (50 + 20)
-    assert found.share[0] == pytest.approx((10 + 10 * pooled) / 60)
+    assert found.share.tolist() == [10 / 50, 5 / 20]
 
 
 def test_inequalities_and_few_facts_say_nothing():

@@ -14,8 +14,7 @@ from cardkge import CardkgeError
 from cardkge_tools.answers.scope import Answers, scope_pairs
 from cardkge_tools.graph.bounds import Known, fields_of
 
-FEWEST = 20  # facts missing by numbers: with fewer, noise decides
-LIKE_ALL = 10.0  # facts of the pooled share that are added to each relation's own: a split is random, so few say little
+FEWEST = 20  # facts missing from train: with fewer, noise decides; v_r is then that of all relations together
 SOURCES = "given", "numbers", "assumed", "pooled"
 
 
@@ -58,10 +57,9 @@ def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
     assumed to be 0, or "pooled", the same part of what is recorded as in the relations that have numbers.
 
     Of a relation r with exact bounds (lower = upper = n) for some (h, r) in scope, D_r is the sum over these of n less
-    the tails in any file, signed: a fact too many cancels one too few. A part 1 - u_r of them can be answered, with u_r
-    the Good-Turing estimate of a tail that r has not been seen with: tails seen once / facts of r. M_r = (1 - u_r) D_r,
-    and v_r = V_r / (V_r + T_r + M_r), V_r and T_r of these heads alone. Fewer than 20 facts missing by numbers, or v_r
-    outside (0, 1): not used, and said.
+    the tails in any file, signed: a fact too many cancels one too few. A part 1 - u_r of them is between entities of
+    the graph (`unseen_tails`). M_r = (1 - u_r) D_r, and v_r = V_r / (V_r + T_r + M_r), with V_r and T_r of these heads
+    alone. Fewer than 20 facts missing by numbers, or v_r outside (0, 1): not used, and said.
     """
     n, names = dataset.n_relations, dataset.relations
     sizes = dataset.n_entities, n
@@ -112,18 +110,23 @@ def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
                 elsewhere_of[r], source[r] = min(part * facts[r], limit[r]), "pooled"
                 denominator[r] += elsewhere_of[r]
     pooled = numerator.sum() / denominator.sum() if denominator.sum() else 0.5
-    share = (numerator + LIKE_ALL * pooled) / (denominator + LIKE_ALL)
-    return Missing(*held, elsewhere_of, source, limit, np.clip(share, 1e-6, 1 - 1e-6), tuple(notes))
+    share = np.where(denominator < FEWEST, pooled, np.maximum(numerator, 0.5) / np.maximum(denominator, 1))
+    return Missing(*held, elsewhere_of, source, limit, np.minimum(share, 1 - 1e-6), tuple(notes))
 
 
 def unseen_tails(facts, n_relations):
-    """u_r (R,), the Good-Turing estimate of the chance that the next fact of r has a tail that r was not seen with:
-    tails seen once / facts of r; 1 where r has no fact. facts: Answers."""
+    """u_r (R,), the Good-Turing estimate of the chance that the tail of another fact of r is no entity of the graph:
+    the part of r's facts whose tail stands in no other fact, so that without this one the graph would not have it; 1
+    where r has no fact. facts: Answers.
+
+    (A tail that r was not seen with is still a candidate where another relation has it.)
+    """
     n = facts.n_entities
-    tails, times = np.unique((facts.keys // n // n) * n + facts.keys % n, return_counts=True)
-    once = np.bincount(tails[times == 1] // n, minlength=n_relations)
-    times = np.bincount(facts.keys // n // n, minlength=n_relations)
-    return np.where(times, once / np.maximum(times, 1), 1.0)
+    relations, heads, tails = facts.keys // n // n, facts.keys // n % n, facts.keys % n
+    stands = np.bincount(heads, minlength=n) + np.bincount(tails, minlength=n)
+    times = np.bincount(relations, minlength=n_relations)
+    alone = np.bincount(relations[stands[tails] == 1], minlength=n_relations)
+    return np.where(times, alone / np.maximum(times, 1), 1.0)
 
 
 def read_missing(path, relations, prefixes):
