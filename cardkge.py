@@ -834,7 +834,7 @@ def algorithm_1(model, triples, settings, bounds=None, draws=None):
 # 8. Evaluation (paper, Evaluation Protocol)
 # ------------------------------------------------------------------------------------------------------------------
 
-TIES = {"realistic": 0.5, "optimistic": 0.0, "pessimistic": 1.0}  # the share of equal scores that stand before
+TIES = ("realistic", "optimistic", "pessimistic")
 HITS = (1, 3, 5, 10)
 
 
@@ -845,7 +845,7 @@ def filtered_ranks(model, triples, known=(), ties="realistic"):
     triples (n, 3), known (m, 3) ids. Ties: "optimistic" the best rank among equal scores, "pessimistic" the worst,
     "realistic" their mean. Raises CardkgeError where a score is NaN. `rank_triples` is the fast form.
     """
-    share = chosen("ties", ties, TIES)
+    share = chosen("ties", ties, {"realistic": 0.5, "optimistic": 0.0, "pessimistic": 1.0})
     true, ranks = {tuple(triple) for triple in np.asarray(known).tolist()}, np.empty((len(triples), 2))
     for i, triple in enumerate(np.asarray(triples)):
         for side, column in enumerate((0, 2)):
