@@ -11,7 +11,7 @@ from conftest import invoke
 
 import cardkge
 from cardkge import CardkgeError, algorithm_1, cardinality_penalty, cardinality_sums
-from cardkge_tools.graph.bounds import Bound, Constraints, Types, bounds_of
+from cardkge_tools.graph.bounds import Bound, GraphBounds, Types
 
 TYPES = Types(["even", "low"], [(e, 0) for e in range(0, 12, 2)] + [(e, 1) for e in range(4)])
 
@@ -23,7 +23,7 @@ def constraints(inverse=True, forward=True):
         Bound("r1", 0, 1, inverse=True, kind="even"),
         Bound("r2", 0, 3, inverse=True),
     ]
-    return Constraints([*bounds * forward, *turned * inverse], ["r0", "r1", "r2"], TYPES)
+    return GraphBounds([*bounds * forward, *turned * inverse], ["r0", "r1", "r2"], TYPES)
 
 
 def brute_force(model, relation, subjects, objects, weights, inverse):
@@ -86,9 +86,9 @@ def test_the_fast_form_is_the_plain_one(toy, model_name, sampling, inclusion, fo
 def test_plain_bounds_and_the_same_constraints_give_the_same_bits(toy, model_name):
     settings = cardkge.Settings(model=model_name, dim=8, epochs=3, batches=2, penalty_weight=0.1, subjects=4, objects=6)
     plain = np.array([[0, 1.5], [2, 6], [0, np.inf]])
-    same = Constraints([Bound("r0", 0, 1.5), Bound("r1", 2, 6)], ["r0", "r1", "r2"], TYPES)
+    same = GraphBounds([Bound("r0", 0, 1.5), Bound("r1", 2, 6)], ["r0", "r1", "r2"], TYPES)
     runs = [cardkge.new_run(settings, toy, plain), cardkge.new_run(settings, toy, same)]
-    runs[1].constraints = same
+    assert runs[1].bounds is same
     for run in runs:
         cardkge.train(run, toy, threads=1)
     for name, array in runs[0].model.params.items():
@@ -142,9 +142,9 @@ def test_a_run_keeps_all_bounds_types_and_prefixes(family, tmp_path):
     assert (tmp_path / "run" / "prefixes.tsv").read_text() == FILES["prefixes.tsv"]
     loaded = cardkge.load_run(tmp_path / "run")
     entity, relation = data.entities.index, data.relations.index
-    assert bounds_of(loaded, relation("parent"), [entity("paris"), entity("anna")]).tolist() == [[0, 0], [0, 2]]
-    assert bounds_of(loaded, relation("lives"), [entity("paris"), entity("anna")]).tolist() == [[0, math.inf], [1, 1]]
-    assert bounds_of(loaded, relation("parent"), [0], inverse=True).tolist() == [[0, 3]]
+    assert loaded.bounds.of(relation("parent"), [entity("paris"), entity("anna")]).tolist() == [[0, 0], [0, 2]]
+    assert loaded.bounds.of(relation("lives"), [entity("paris"), entity("anna")]).tolist() == [[0, math.inf], [1, 1]]
+    assert loaded.bounds.of(relation("parent"), [0], inverse=True).tolist() == [[0, 3]]
     assert loaded.prefixes.expand("ex:x") == "http://example.org/x" and loaded.types.of(entity("paris")) == ["city"]
     (tmp_path / "run" / "bounds.tsv").write_text(text.replace("^parent\t0\t3", "^parent\t0\t4"))
     with pytest.raises(CardkgeError, match=r"not the bounds that the run was trained with"):
@@ -170,10 +170,10 @@ def test_a_class_bound_lowers_the_sums_of_its_members():
     )  # fmt: skip
     names = ["child", "sibling", "employer"]
     city = [Bound(name, 0, 0, kind="city") for name in names]
-    types = cardkge.find_constraints("none", data)[0].types
+    types = cardkge.find_bounds("none", data)[0].types
     means = []
     for bounds in (city, []):
-        run = cardkge.new_run(settings, data, Constraints(bounds, data.relations, types))
+        run = cardkge.new_run(settings, data, GraphBounds(bounds, data.relations, types))
         cardkge.train(run, data)
         members = types.members("city")
         means.append([cardinality_sums(run.model, data.relations.index(name), members).mean() for name in names])
@@ -211,11 +211,10 @@ def test_bounds_of_the_tail_condition_heads(family, tmp_path):
     )
     for lower, upper in ((4, 4), (0, 3), (3, 4), (0, 2), (6, 7)):
         run = cardkge.load_run(tmp_path / "run")
-        bounds = [b for b in run.constraints.bounds if b.name != "^lives" and (b.name, b.kind) != ("lives", "person")]
-        run.constraints = Constraints([*bounds, Bound("lives", lower, upper, inverse=True)], run.relations, run.types)
+        bounds = [b for b in run.bounds.stated if b.name != "^lives" and (b.name, b.kind) != ("lives", "person")]
+        run.bounds = GraphBounds([*bounds, Bound("lives", lower, upper, inverse=True)], run.relations, run.types)
         cardkge.save_run(run, tmp_path / "run")
-        without = Constraints([b for b in run.constraints.bounds if b.name != "^lives"], run.relations, run.types)
-        run.constraints = without if without.special else None
+        run.bounds = GraphBounds([b for b in run.bounds.stated if b.name != "^lives"], run.relations, run.types)
         cardkge.save_run(run, tmp_path / "plain")
         free, found = predicted(tmp_path / "plain", *query), predicted(tmp_path / "run", *query)
         p = {row["entity"]: row["probability"] for row in free["answers"] if row["known"] is None}

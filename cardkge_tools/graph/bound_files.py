@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from cardkge import CardkgeError, mine_bounds
+from cardkge import CardkgeError, as_bounds, mine_bounds
 from cardkge_tools.graph import rdf
 from cardkge_tools.graph.bounds import (
     Bound,
-    Constraints,
+    GraphBounds,
     Vocabulary,
     read_tsv,
     tightest,
@@ -23,7 +23,7 @@ from cardkge_tools.shell.files import replace_file
 
 
 def read_files(files, graph, prefixes=None, schema=()):
-    """Bounds of a graph from files: TSV, or RDF by the endings of their names. Returns (Constraints, notes).
+    """Bounds of a graph from files: TSV, or RDF by the endings of their names. Returns (GraphBounds, notes).
 
     In TSV a relation, or a class, that the graph does not have is an error that names the line; in RDF, which may
     describe more than this graph, the bound is dropped and counted in the notes (sentences). schema: (subject,
@@ -46,7 +46,7 @@ def read_files(files, graph, prefixes=None, schema=()):
             found += bounds
         if not bounds:
             notes.append(f"{path}: no bound in it for this graph")
-    return Constraints(found, graph.relations, graph.types, graph.entities), notes
+    return GraphBounds(found, graph.relations, graph.types, graph.entities), notes
 
 
 def both(known, more):
@@ -57,26 +57,22 @@ def both(known, more):
     return list(found.values())
 
 
-def find_constraints(bounds, dataset):
-    """(Constraints, notes) as a setting names them: "none", "mined" (from train), or files with commas between."""
-    if bounds in ("none", "mined"):
-        table = np.tile([0.0, np.inf], (dataset.n_relations, 1))
-        if bounds == "mined":
+def find_bounds(what, dataset):
+    """(GraphBounds, notes) as a setting names them: "none", "mined" (from train), or files with commas between. The
+    notes are sentences that a user should read."""
+    graph = vocabulary(dataset)
+    if what in ("none", "mined"):
+        table = None
+        if what == "mined":
             table = mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations)
-        graph = vocabulary(dataset)
-        plain = [Bound(name, *row, where=bounds) for name, row in zip(dataset.relations, table.tolist(), strict=True)]
-        return Constraints(plain, graph.relations, graph.types, graph.entities), []
-    text = os.fspath(bounds)
+        return GraphBounds.named(as_bounds(table, dataset.n_relations), graph, what), list(graph.types.notes)
+    text = os.fspath(what)
     files = [text] if os.path.exists(text) else [part.strip() for part in text.split(",")]
     for path in files:
         if not os.path.exists(path):
             raise CardkgeError(f"bounds {path!r}: neither mined, nor none, nor a file")
-    return read_files(files, vocabulary(dataset))
-
-
-def find_bounds(bounds, dataset):
-    """Bounds (R, 2) of every subject, as `find_constraints` finds them; those of classes and inverses left out."""
-    return find_constraints(bounds, dataset)[0].plain
+    found, notes = read_files(files, graph)
+    return found, graph.types.notes + notes
 
 
 def read_bounds(path, relations):
@@ -92,7 +88,7 @@ def read_bounds(path, relations):
             raise CardkgeError(
                 f"{bound.where}: a bound of a class or an inverse, found {bound.name!r}; read_files reads it"
             )
-    return Constraints(bounds, relations).plain
+    return GraphBounds(bounds, relations).tables[0]
 
 
 def write_bounds(path, bounds, relations):
@@ -102,10 +98,9 @@ def write_bounds(path, bounds, relations):
 
 
 def write_bounds_file(path, bounds, prefixes=None, standard="shacl"):
-    """Write Bounds as TSV, or as Turtle where the name of the file ends in .ttl."""
+    """Write a list of Bound as TSV, or as Turtle where the name of the file ends in .ttl."""
     if rdf.format_of(path) not in (None, "TURTLE"):
         raise CardkgeError(f"{path}: bounds are written as TSV or Turtle; end the name in .tsv or .ttl")
-    bounds = getattr(bounds, "bounds", bounds)
     text = turtle_text(bounds, prefixes, standard) if rdf.format_of(path) else tsv_text(bounds)
     replace_file(path, lambda file: file.write(text.encode()))
 

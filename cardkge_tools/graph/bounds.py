@@ -20,8 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cardkge import CardkgeError
-from cardkge_tools.engine.limits import PlainBounds
+from cardkge import Bounds, CardkgeError
 from cardkge_tools.graph import rdf
 from cardkge_tools.graph.spelling import plain_form
 from cardkge_tools.shell.display import LONGEST
@@ -55,7 +54,7 @@ class Bound:
 
     def __str__(self):
         of_class = f" of {self.kind}" if self.kind is not None else ""
-        return f"{self.name}{of_class} {self.lower:.15g} to {self.upper:.15g} ({self.where})"
+        return f"{self.name}{of_class} {self.lower:.15g} to {self.upper:.15g}" + f" ({self.where})" * bool(self.where)
 
 
 # --- classes of entities
@@ -64,12 +63,12 @@ class Bound:
 class Types:
     """Which entities are members of which classes.
 
-    classes: names. pairs: (n, 2) int64, entity and class ids, distinct and sorted. unknown: lines of the file about
-    entities that the graph does not have.
+    classes: names. pairs: (n, 2) int64, entity and class ids, distinct and sorted. notes: sentences on the file that
+    they are of.
     """
 
-    def __init__(self, classes=(), pairs=(), unknown=0):
-        self.classes, self.unknown = list(classes), unknown
+    def __init__(self, classes=(), pairs=(), notes=()):
+        self.classes, self.notes = list(classes), list(notes)
         pairs = np.asarray(pairs, np.int64).reshape(-1, 2)
         self._keys = np.unique(pairs[:, 0] * max(len(self.classes), 1) + pairs[:, 1])
         self.ids = {name: i for i, name in enumerate(self.classes)}
@@ -100,32 +99,31 @@ class Types:
 
 def read_types(path, entities):
     """Read a `types.tsv` (`entity<TAB>class` a line) for a graph with these names of entities; Types without classes
-    where there is no such file. Lines about other entities are counted in `unknown`."""
+    where there is no such file. Lines about other entities are left out; a note counts them and shows the first."""
     if not os.path.isfile(path):
         return Types()
-    ids, classes, pairs, unknown = {name: i for i, name in enumerate(entities)}, {}, [], 0
+    ids, classes, pairs = {name: i for i, name in enumerate(entities)}, {}, []
+    unknown, first = 0, None
     for at, fields in fields_of(path):
         if len(fields) != 2 or "" in fields:
-            raise CardkgeError(
-                f"{path}:{at}: expected an entity and its class with a tab between, found {fields!r:.80}"
-            )
+            fault = f"expected an entity and its class with a tab between, found {fields!r:.80}"
+            raise CardkgeError(f"{path}:{at}: {carriage_return(fields) or fault}")
         kind = classes.setdefault(fields[1], len(classes))
         entity = ids.get(fields[0])
         if entity is None:
-            unknown += 1
+            unknown, first = unknown + 1, first or f"{fields[0]!a:.80} in line {at}"
         else:
             pairs.append((entity, kind))
-    return Types(classes, pairs, unknown)
+    notes = []
+    if unknown:
+        lines = "1 line is" if unknown == 1 else f"{unknown:,} lines are"
+        notes = [f"{path}: {lines} about names that the graph does not have ({first}), and left out"]
+    return Types(classes, pairs, notes)
 
 
 def types_text(types, entities):
-    """The text of a `types.tsv`."""
+    """The text of a `types.tsv`, as `read_types` reads it."""
     return "".join(f"{entities[entity]}\t{types.classes[kind]}\n" for entity, kind in types.pairs.tolist())
-
-
-def write_types(path, types, entities):
-    """Write Types as `read_types` reads them."""
-    replace_file(path, lambda file: file.write(types_text(types, entities).encode()))
 
 
 def fields_of(path):
@@ -134,6 +132,12 @@ def fields_of(path):
         for at, line in enumerate(text[:-1].split("\n"), number):
             if line.strip(" \t"):
                 yield at, line.split("\t")
+
+
+def carriage_return(fields):
+    """What is wrong with the line where there is a carriage return in it; else None."""
+    inside = any("\r" in each for each in fields)
+    return "a carriage return inside the line; save the file with lines that end in LF" if inside else None
 
 
 # --- bounds of a graph
@@ -158,33 +162,50 @@ def vocabulary(dataset):
     return Vocabulary(dataset.entities, dataset.relations, types, rdf.read_prefixes(folder / "prefixes.tsv"))
 
 
-class Constraints:
-    """All bounds of a graph.
+class GraphBounds(Bounds):
+    """All bounds of a graph, by name: of every subject, and of the members of classes.
 
-    bounds: Bound, each relation and class once for a direction. relations: the R names. types: Types, of the entities
+    stated: Bound, each relation and class once for a direction. relations: the R names. types: Types, of the entities
     with these names, where they are given.
-    Raises CardkgeError, naming two bounds, where those that apply to some entity leave no number.
+    Raises CardkgeError, naming two bounds, where those that apply to some entity leave no whole number.
     """
 
-    def __init__(self, bounds, relations, types=None, entities=None):
-        self.bounds, self.relations, self.types = tuple(bounds), list(relations), types or Types()
+    def __init__(self, stated, relations, types=None, entities=None):
+        self.stated, self.relations, self.types = tuple(stated), list(relations), types or Types()
         self.entities = entities
         ids = {name: r for r, name in enumerate(self.relations)}
-        self._of = collections.defaultdict(list)  # (relation id, inverse) -> bounds
-        for bound in self.bounds:
-            self._of[ids[bound.relation], bound.inverse].append(bound)
-        for several in self._of.values():
+        tables, apply = np.tile([0.0, np.inf], (2, len(self.relations), 1)), collections.defaultdict(list)
+        for bound in self.stated:
+            apply[ids[bound.relation], bound.inverse].append(bound)
+            if bound.kind is None:
+                tables[int(bound.inverse), ids[bound.relation]] = bound.lower, bound.upper
+        for several in apply.values():
             self._check(several)
+        super().__init__(*tables)
+        of_classes = {key: [b for b in several if b.kind is not None] for key, several in apply.items()}
+        self._of_classes = {key: several for key, several in of_classes.items() if several}  # by relation, inverse
+
+    @classmethod
+    def named(cls, bounds, graph, where=""):
+        """Bounds of every subject (of a class without names: tables alone) with the names of a Vocabulary."""
+        stated = [
+            Bound(graph.relations[r], *bounds.tables[int(inverse), r].tolist(), inverse, None, where)
+            for inverse in (False, True)
+            for r in (np.flatnonzero(bounds.is_bounded(True)) if inverse else range(len(graph.relations)))
+        ]
+        return cls(stated, graph.relations, graph.types, graph.entities)
 
     def __len__(self):
-        return len(self.bounds)
+        return len(self.stated)
 
     def _check(self, bounds):
         for number, one in enumerate(bounds):
+            if not leave_a_number(one.lower, one.upper):
+                raise CardkgeError(f"no whole number lies within {one}; correct it")
             for other in bounds[number + 1 :]:
                 if one.key == other.key:
                     raise CardkgeError(f"twice the same relation and class: {one} and {other}; keep one")
-                if max(one.lower, other.lower) <= min(one.upper, other.upper):
+                if leave_a_number(max(one.lower, other.lower), min(one.upper, other.upper)):
                     continue
                 members = None
                 for kind in (one.kind, other.kind):
@@ -197,21 +218,7 @@ class Constraints:
     @property
     def special(self):
         """The bounds of classes and inverses."""
-        return [bound for bound in self.bounds if bound.inverse or bound.kind is not None]
-
-    @property
-    def plain(self):
-        """(R, 2) float64: the bounds of every subject, forward; (0, inf) where there is none."""
-        return self.of_all(inverse=False)
-
-    def of_all(self, inverse):
-        """(R, 2) float64: the bounds of one direction that hold for every subject."""
-        table = np.tile([0.0, np.inf], (len(self.relations), 1))
-        for (relation, backward), bounds in self._of.items():
-            for bound in bounds:
-                if backward == inverse and bound.kind is None:
-                    table[relation] = bound.lower, bound.upper
-        return table
+        return [bound for bound in self.stated if bound.inverse or bound.kind is not None]
 
     def for_names(self, entities, relations):
         """The same bounds with ids of other vocabularies, of the relations and entities that these have."""
@@ -224,14 +231,14 @@ class Constraints:
             ]
             types = Types(self.types.classes, pairs)
         known = set(relations)
-        return Constraints([b for b in self.bounds if b.relation in known], relations, types, entities)
+        return GraphBounds([b for b in self.stated if b.relation in known], relations, types, entities)
 
     def is_bounded(self, inverse=False):
         """(R,) bool: relations with a bound other than (0, inf), of all or some subjects."""
-        bounded = np.zeros(len(self.relations), bool)
-        for (relation, backward), bounds in self._of.items():
+        bounded = super().is_bounded(inverse)
+        for (relation, backward), bounds in self._of_classes.items():
             if backward == inverse:
-                bounded[relation] = any(bound.lower > 0 or bound.upper < np.inf for bound in bounds)
+                bounded[relation] |= any(bound.lower > 0 or bound.upper < np.inf for bound in bounds)
         return bounded
 
     def of(self, relations, subjects, inverse=False):
@@ -241,35 +248,36 @@ class Constraints:
         """
         subjects = np.asarray(subjects, np.int64)
         relations = np.broadcast_to(np.asarray(relations, np.int64), subjects.shape)
-        found = np.tile([0.0, np.inf], (len(subjects), 1))
-        for relation in np.unique(relations).tolist():
+        found = super().of(relations, subjects, inverse)
+        for relation in np.unique(relations).tolist() if self._of_classes else ():
             rows = np.flatnonzero(relations == relation)
-            for bound in self._of.get((relation, inverse), ()):
-                here = rows if bound.kind is None else rows[self.types.has(subjects[rows], bound.kind)]
+            for bound in self._of_classes.get((relation, inverse), ()):
+                here = rows[self.types.has(subjects[rows], bound.kind)]
                 found[here, 0] = np.maximum(found[here, 0], bound.lower)
                 found[here, 1] = np.minimum(found[here, 1], bound.upper)
         return found
 
-
-def bounds_of(bounds, relations, subjects, inverse=False):
-    """(n, 2) float64: lower and upper bound of (h, r) for each subject h, or of (r, t) for each t if inverse.
-
-    bounds: Constraints; an (R, 2) array, which says nothing of inverses; or a Run, for all that it knows.
-    """
-    bounds = getattr(bounds, "limits", bounds)
-    if not hasattr(bounds, "of"):
-        bounds = PlainBounds(bounds, len(bounds))
-    return bounds.of(relations, subjects, inverse)
+    def without_lower(self):
+        """The same bounds with lower bounds of 0."""
+        other = super().without_lower()
+        other.stated = tuple(replace(bound, lower=0.0) for bound in self.stated)
+        other._of_classes = {key: [replace(b, lower=0.0) for b in some] for key, some in self._of_classes.items()}
+        return other
 
 
 # --- files
+
+
+def leave_a_number(lower, upper):
+    """Whether a whole number lies between the bounds."""
+    return math.ceil(lower) <= upper
 
 
 def tightest(one, other):
     """One Bound that says what two of the same relation and class say; CardkgeError where they leave no number."""
     lower = one if one.lower >= other.lower else other
     upper = one if one.upper <= other.upper else other
-    if lower.lower > upper.upper:
+    if not leave_a_number(lower.lower, upper.upper):
         raise CardkgeError(f"no number is left between {one} and {other}; correct one of them")
     where = lower.where if lower.where == upper.where else f"{lower.where} and {upper.where}"
     return replace(one, lower=lower.lower, upper=upper.upper, where=where)
@@ -297,7 +305,7 @@ def read_tsv(path, graph=None, notes=None):
             of_class = f" of class {bound.kind!r}" if bound.kind is not None else ""
             fault = f"relation {bound.name!r}{of_class} for the second time, after line {seen[bound.key]}; keep one"
         if fault:
-            raise CardkgeError(f"{path}:{at}: {fault}")
+            raise CardkgeError(f"{path}:{at}: {carriage_return(fields) or fault}")
         seen[bound.key] = at
         found.append(bound)
     return found
@@ -358,6 +366,8 @@ def _bound_of_fields(fields, where, relations):
     lower, upper = map(float, numbers)
     if not lower <= upper or lower == math.inf:
         return None, f"expected 0 <= lower <= upper, lower finite, inf for no upper bound, found {found}"
+    if not leave_a_number(lower, upper):
+        return None, f"no whole number lies between lower {numbers[0]} and upper {numbers[1]}"
     return Bound(name, lower, upper, inverse, kind, where), None
 
 
@@ -372,8 +382,8 @@ def tsv_text(bounds):
 
 
 def write_tsv(path, bounds):
-    """Write Bounds (or Constraints) as `read_tsv` reads them."""
-    text = tsv_text(getattr(bounds, "bounds", bounds))
+    """Write a list of Bound as `read_tsv` reads it."""
+    text = tsv_text(bounds)
     replace_file(path, lambda file: file.write(text.encode()))
 
 

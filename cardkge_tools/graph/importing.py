@@ -561,6 +561,6 @@ def _write_bounds(result, files, prefixes, schema):
     types = read_types(result.folder / TYPES, entities)
     graph = Vocabulary(entities, relations, types, prefixes)
     found, notes = bound_files.read_files(files, graph, prefixes, schema)
-    write_tsv(result.folder / BOUNDS, found)
+    write_tsv(result.folder / BOUNDS, found.stated)
     result.bounds = len(found)
     result.notes += notes
