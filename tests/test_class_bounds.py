@@ -11,7 +11,10 @@ from conftest import invoke
 
 import cardkge
 from cardkge import CardkgeError, algorithm_1, cardinality_penalty, cardinality_sums
+from cardkge_tools.answers import runs
 from cardkge_tools.graph.bounds import Bound, GraphBounds, Types
+from cardkge_tools.graph.bounds import tsv_text as bounds_of_a_file
+from cardkge_tools.graph.graphs import load_triples
 
 TYPES = Types(["even", "low"], [(e, 0) for e in range(0, 12, 2)] + [(e, 1) for e in range(4)])
 
@@ -238,3 +241,90 @@ def test_one_triple_has_the_probability_of_the_table(family, tmp_path):
     for row in rows:
         one = predicted(tmp_path / "run", "--head", "cleo", "--relation", "parent", "--tail", row["entity"])
         assert (one["probability"], one["known"]) == (row["probability"], row["known"])
+
+
+# --- what train saves can be read again
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "made\t0\t2\tArtist\nmade\t0\t0\tMuseum\n",  # Museum has no member in this graph
+        "made\t0\t2\n",
+        "^made\t0\t2\n^made\t1\t2\tMuseum\n",
+        "made\t0\t2\n^made\t1\tinf\tArtist\n^^odd\t0\t4\n^odd\t0\t3\n",
+        "mined",
+        "none",
+    ],
+)
+def test_what_is_saved_can_be_read_again(tmp_path, lines):
+    texts = {
+        "train.tsv": "ann\tmade\tw1\nbob\tmade\tw2\nann\tmade\tw3\nann\t^odd\tbob\n",
+        "valid.tsv": "bob\tmade\tw1\n",
+        "test.tsv": "bob\tmade\tw3\n",
+        "types.tsv": "ann\tArtist\nbob\tArtist\nm1\tMuseum\n",
+        "b.tsv": lines,
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    named = lines if lines in ("mined", "none") else str(tmp_path / "b.tsv")
+    data = cardkge.load_dataset(tmp_path)
+    run = cardkge.new_run(cardkge.Settings(dim=3, epochs=1, bounds=named), data)
+    cardkge.save_run(run, tmp_path / "run")
+    found = cardkge.load_run(tmp_path / "run").bounds
+    everyone, names = np.arange(data.n_entities), [data.relations.index(name) for name in ("made", "^odd")]
+    for r in names:
+        for inverse in (False, True):
+            np.testing.assert_array_equal(found.of(r, everyone, inverse), run.bounds.of(r, everyone, inverse))
+            assert found.is_bounded(inverse).tolist() == run.bounds.is_bounded(inverse).tolist()
+    assert "names that the graph does not have ('m1' in line 3)" in " ".join(run.notes)
+    assert ("of Museum" in " ".join(run.notes)) == ("Museum" in lines)
+
+
+def test_a_run_that_would_not_come_back_is_not_saved(family, tmp_path, monkeypatch):
+    run = cardkge.new_run(cardkge.Settings(dim=3, bounds=str(family / "bounds.tsv")), cardkge.load_dataset(family))
+    cardkge.save_run(run, tmp_path / "run")
+    before = (tmp_path / "run" / "bounds.tsv").read_text()
+    monkeypatch.setattr(
+        runs, "tsv_text", lambda bounds: bounds_of_a_file(bounds).replace("parent\t0\t2", "parent\t0\t1")
+    )
+    with pytest.raises(CardkgeError, match="not saved, for its bounds are not read back"):
+        cardkge.save_run(run, tmp_path / "run")
+    assert (tmp_path / "run" / "bounds.tsv").read_text() == before
+
+
+def test_a_relation_named_like_an_inverse(tmp_path):
+    """^knows beside knows is refused wherever a graph is read; alone it is a name like others."""
+    (tmp_path / "triples.tsv").write_text("a\tknows\tb\nb\t^knows\ta\n")
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.tsv").write_text("a\tknows\tb\nb\t^knows\ta\n")
+    for read in (cardkge.load_dataset, load_triples):
+        with pytest.raises(CardkgeError, match=r"relations 'knows' and '\^knows'; \^ before .*: rename one of them"):
+            read(tmp_path)
+    result = invoke("import", tmp_path / "triples.tsv", "--out", tmp_path / "graph")
+    assert result.exit_code == 1 and "rename one of them" in result.output and "Traceback" not in result.output
+
+
+def test_bounds_that_the_data_contradicts_and_bounds_that_change_nothing_are_said(tmp_path):
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.tsv").write_text("a\tknows\tb\nc\tknows\tb\na\tknows\td\n")
+    for lines, *expected in (
+        ("^knows\t0\t0\n", r"^knows: 2 of 2 tails have more heads in train than their bounds allow"),
+        ("knows\t0\t1\n", r"knows: 1 of 2 heads have more tails in train than their bounds allow"),
+        ("^knows\t90\tinf\n", "bounds that cannot be met, for the graph has 4 entities: 1, the first ^knows 90 to inf"),
+        ("knows\t0\t4\n", "bounds that change nothing, for the graph has 4 entities: 1, the first knows 0 to 4"),
+        ("knows\t0\t2\n^knows\t1\t2\n",),
+    ):
+        (tmp_path / "b.tsv").write_text(lines)
+        notes = cardkge.find_bounds(tmp_path / "b.tsv", cardkge.load_dataset(tmp_path))[1]
+        assert len(notes) == len(expected) and all(note.startswith(each) for note, each in zip(notes, expected))
+
+
+def test_bounds_follow_their_names_to_other_ids():
+    types = Types(["a", "b"], [(0, 0), (1, 1), (2, 0)])
+    bounds = GraphBounds(
+        [Bound("r", 1, 2, kind="a"), Bound("s", 0, 3, True), Bound("r", 0, 9)], ["r", "s"], types, list("xyz")
+    )
+    other = bounds.for_names(list("zqyx"), ["q", "r"])
+    assert other.of(1, [0, 1, 2, 3]).tolist() == [[1, 2], [0, 9], [0, 9], [1, 2]]
+    assert not other.is_bounded(inverse=True).any() and len(other) == 2

@@ -405,3 +405,23 @@ def test_maxima_of_classes_are_reported_where_they_say_more():
     assert [(m.kind, m.upper, m.subjects) for m in found] == [(None, 2, 799), (1, 1, 399)]
     bounds = mining.maxima_as_bounds(found, ["r"], types)
     assert rows(bounds) == [("r", 0, 2, None), ("r", 0, 1, "one")]
+
+
+def test_lines_that_end_in_carriage_returns_are_named(tmp_path):
+    path = written(tmp_path, "knows\t0\t1\rparent\t0\t2\r")
+    with pytest.raises(CardkgeError, match=r"bounds\.tsv:1: a carriage return inside the line; save .* end in LF"):
+        read_tsv(path)
+    path = written(tmp_path, "anna\tperson\rbob\tperson\r", "types.tsv")
+    with pytest.raises(CardkgeError, match=r"types\.tsv:1: a carriage return inside the line"):
+        bounds.read_types(path, ["anna"])
+
+
+def test_bounds_need_a_whole_number_between(tmp_path):
+    with pytest.raises(CardkgeError, match=r"bounds\.tsv:2: no whole number lies between lower 0\.5 and upper 0\.7"):
+        read_tsv(written(tmp_path, "knows\t0.5\t1\nparent\t0.5\t0.7\n"))
+    with pytest.raises(
+        CardkgeError, match=r"no number is left between .*:1\) and .*:2\); correct one of them"
+    ):
+        read_files([written(tmp_path, "knows\t0.5\t1.5\nknows\t1.2\t3\tperson\n")], graph())
+    with pytest.raises(CardkgeError, match=r"no whole number lies within knows 0\.5 to 0\.7; correct it"):
+        GraphBounds([Bound("knows", 0.5, 0.7)], ["knows"])

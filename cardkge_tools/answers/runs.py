@@ -205,6 +205,9 @@ def save_run(run, folder):
         contents |= _texts(run)
         for name, content in contents.items():
             replace_file(stage / name, lambda file, content=content: file.write(content))
+        *_, bounds = _read_texts(stage, run.entities, run.relations)
+        if _bounds_digest(bounds) != _bounds_digest(run.bounds):
+            raise CardkgeError(f"{folder}: the run is not saved, for its bounds are not read back as they were written")
         for name in ("metrics.json", "calibration.json"):  # of an older state
             (folder / name).unlink(missing_ok=True)
         for name in RUN_FILES:
@@ -334,10 +337,7 @@ def load_run(folder, calibrated=True):
     model.params, model.vocabulary = groups["params"], vocabulary_digest(entities, relations)
     best = {**state["best"], "params": groups["best"]} if state["best"] else None
     try:
-        types, prefixes = read_types(folder / "types.tsv", entities), read_prefixes(folder / "prefixes.tsv")
-        # a class may have bounds and no member among the entities, and then it is not in types.tsv
-        stated = read_tsv(folder / "bounds.tsv", Vocabulary(entities, relations, None))
-        bounds = GraphBounds(stated, relations, types, entities)
+        types, prefixes, bounds = _read_texts(folder, entities, relations)
     except CardkgeError as error:
         raise CardkgeError(f"{error}; {REMEDY}") from error
     if _bounds_digest(bounds) != state.get("bounds"):
@@ -509,6 +509,14 @@ def _texts(run):
     if run.prefixes.namespaces:
         texts["prefixes.tsv"] = prefixes_text(run.prefixes)
     return {name: text.encode() for name, text in texts.items()}
+
+
+def _read_texts(folder, entities, relations):
+    """(Types, Prefixes, GraphBounds) of the files that `_texts` makes. A class that is not in types.tsv has no member
+    among the entities, and may have bounds all the same."""
+    types, prefixes = read_types(folder / "types.tsv", entities), read_prefixes(folder / "prefixes.tsv")
+    stated = read_tsv(folder / "bounds.tsv", Vocabulary(entities, relations, None))
+    return types, prefixes, GraphBounds(stated, relations, types, entities)
 
 
 def _split_names(path, arrays, kind, count):

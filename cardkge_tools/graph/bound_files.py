@@ -72,7 +72,33 @@ def find_bounds(what, dataset):
         if not os.path.exists(path):
             raise CardkgeError(f"bounds {path!r}: neither mined, nor none, nor a file")
     found, notes = read_files(files, graph)
-    return found, graph.types.notes + notes
+    return found, graph.types.notes + notes + notes_on(found, dataset)
+
+
+def notes_on(bounds, dataset):
+    """What a user should know of GraphBounds beside the train split: sentences on those that it contradicts, and on
+    those that change nothing."""
+    notes, ends = [], ("heads", "tails")
+    for inverse in (False, True):
+        pairs, counts = np.unique(dataset.train[:, [1, 2 if inverse else 0]], axis=0, return_counts=True)
+        relations, subjects = np.asarray(pairs).T
+        beyond = counts > bounds.of(relations, subjects, inverse)[:, 1]
+        for r in np.unique(relations[beyond]).tolist():
+            here, name = relations == r, "^" * inverse + dataset.relations[r]
+            number = f"{np.count_nonzero(beyond & here):,} of {np.count_nonzero(here):,} {ends[inverse]}"
+            notes.append(f"{name}: {number} have more {ends[not inverse]} in train than their bounds allow")
+    n, types = dataset.n_entities, bounds.types
+    filled = {types.classes[kind] for kind in np.unique(types.pairs[:, 1]).tolist()}
+    alike = {
+        "change nothing, for their classes have no member here": [
+            b for b in bounds.stated if b.kind is not None and b.kind not in filled
+        ],
+        f"change nothing, for the graph has {n:,} entities": [
+            b for b in bounds.stated if b.lower == 0 and n <= b.upper < math.inf
+        ],
+        f"cannot be met, for the graph has {n:,} entities": [b for b in bounds.stated if b.lower > n],
+    }
+    return notes + [f"bounds that {what}: {len(some):,}, the first {some[0]}" for what, some in alike.items() if some]
 
 
 def read_bounds(path, relations):

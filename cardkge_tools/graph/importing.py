@@ -20,7 +20,13 @@ from cardkge import CardkgeError, triple_keys
 from cardkge_tools import SPLITS
 from cardkge_tools.graph import bound_files, rdf, shacl
 from cardkge_tools.graph.bounds import Vocabulary, read_tsv, read_types, write_tsv
-from cardkge_tools.graph.graphs import first_lines_warnings, later_occurrences, load_triples, refuse_statements
+from cardkge_tools.graph.graphs import (
+    first_lines_warnings,
+    later_occurrences,
+    load_triples,
+    refuse_inverse_names,
+    refuse_statements,
+)
 from cardkge_tools.graph.names import Names, packed, triple_lines
 from cardkge_tools.graph.spelling import look_alike_warnings, plain_form
 from cardkge_tools.shell.files import make_folder, read_blocks, replace_file, without_gz
@@ -465,6 +471,7 @@ def _write_graph(result, triples, prefixes, options, splits, is_rdf):
     domains and subclasses: (subject, property, object) terms."""
     entities, entity_ids = _final_names(triples.entities, prefixes, is_rdf)
     relations, relation_ids = _final_names(triples.relations, prefixes, is_rdf)
+    refuse_inverse_names(result.folder, relations)
     table = triples.distinct(entity_ids, relation_ids)
     known = rdf.Prefixes(
         prefixes.namespaces | {p: n for p, n in rdf.WELL_KNOWN.items() if p not in prefixes.namespaces}
