@@ -140,7 +140,7 @@ def test_read_bounds(tmp_path):
         ("parent\t0\t1", "'parent' for the second time"),
         ("spouse\t0", "found 2 fields"),
         ("spouse 0 1", "found 1 fields"),
-        ("spouse\t0\t1\t\t", "found 5 fields"),
+        ("spouse\t0\t1\t\t\t", "found 6 fields"),
     ],
 )
 def test_a_faulty_bound_is_named(tmp_path, line, found):

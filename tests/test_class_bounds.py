@@ -12,6 +12,7 @@ from conftest import invoke
 import cardkge
 from cardkge import CardkgeError, algorithm_1, cardinality_penalty, cardinality_sums
 from cardkge_tools.answers import runs
+from cardkge_tools.graph import bound_files
 from cardkge_tools.graph.bounds import Bound, GraphBounds, Types
 from cardkge_tools.graph.bounds import tsv_text as bounds_of_a_file
 from cardkge_tools.graph.graphs import load_triples
@@ -328,3 +329,52 @@ def test_bounds_follow_their_names_to_other_ids():
     other = bounds.for_names(list("zqyx"), ["q", "r"])
     assert other.of(1, [0, 1, 2, 3]).tolist() == [[1, 2], [0, 9], [0, 9], [1, 2]]
     assert not other.is_bounded(inverse=True).any() and len(other) == 2
+
+
+# --- bounds of single subjects
+
+
+OWN = "child\t0\t2\nchild\t0\t1\tman\nchild\t3\t3\t\tbob\nchild\t1\t1\t\tann\n^child\t2\t2\t\tann\nchild\t1\t1\t\tann\n"
+
+
+def own_bounds(tmp_path, text=OWN):
+    (tmp_path / "b.tsv").write_text(text)
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.tsv").write_text("ann\tchild\tcid\nbob\tchild\tcid\nann\tlikes\tbob\n")
+    (tmp_path / "types.tsv").write_text("bob\tman\ncid\tman\n")
+    data = cardkge.load_dataset(tmp_path)
+    assert data.entities == ["ann", "cid", "bob"]
+    return data, *cardkge.find_bounds(tmp_path / "b.tsv", data)
+
+
+def test_bounds_of_single_subjects(tmp_path):
+    """The tightest holds; a subject's own where it contradicts the others, which is said."""
+    data, bounds, notes = own_bounds(tmp_path)
+    assert bounds.of(0, [0, 1, 2]).tolist() == [[1, 1], [0, 1], [3, 3]]
+    assert bounds.of([1, 0], [2, 0]).tolist() == [[0, math.inf], [1, 1]]
+    assert bounds.of(0, [0, 1], inverse=True).tolist() == [[2, 2], [0, math.inf]]
+    assert bounds.is_bounded(inverse=True).tolist() == [True, False] and len(bounds) == 5
+    assert bounds.without_lower().of(0, [0, 1, 2]).tolist() == [[0, 1], [0, 1], [0, 3]]
+    assert notes[0] == "1 bounds of single entities contradict wider ones, and hold in their place"
+    run = cardkge.new_run(cardkge.Settings(dim=3, bounds=str(tmp_path / "b.tsv")), data)
+    cardkge.save_run(run, tmp_path / "run")
+    again = cardkge.load_run(tmp_path / "run").bounds
+    for inverse in (False, True):
+        assert np.array_equal(again.of(0, [0, 1, 2], inverse), bounds.of(0, [0, 1, 2], inverse))
+    other = bounds.for_names(["bob", "zoe", "ann"], ["likes", "child"])
+    assert other.of(1, [0, 1, 2]).tolist() == [[3, 3], [0, 2], [1, 1]]
+    assert other.of(1, [2], inverse=True).tolist() == [[2, 2]]
+
+
+def test_bounds_of_single_subjects_that_are_wrong(tmp_path):
+    for line, fault in (
+        ("child\t3\t3\tman\tbob\n", r"b\.tsv:1: a class, 'man', and an entity, 'bob'; leave one"),
+        ("child\t3\t3\t\tbob\nchild\t2\t3\t\tbob\n", r"twice the same relation and subject: .*:1\) and .*:2\)"),
+        ("child\t3\t2\t\tbob\n", r"b\.tsv:1: expected 0 <= lower <= upper"),
+    ):
+        with pytest.raises(CardkgeError, match=fault):
+            own_bounds(tmp_path, line)
+    *_, notes = own_bounds(tmp_path, "child\t3\t3\t\tzoe\nchild\t3\t3\t\tyan\nchild\t0\t2\n")
+    assert len(notes) == 1 and "2 bounds of unknown entities dropped, the first child of zoe 3 to 3" in notes[0]
+    with pytest.raises(CardkgeError, match="1 bounds are of single entities, the first child of bob 3 to 3"):
+        bound_files.write_bounds_file(tmp_path / "x.ttl", [Bound("child", 3, 3, subject="bob")])

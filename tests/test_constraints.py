@@ -7,7 +7,7 @@ import pytest
 
 from cardkge import CardkgeError, as_bounds
 from cardkge_tools.graph import bounds, mining, rdf, shacl
-from cardkge_tools.graph.bound_files import convert, read_files
+from cardkge_tools.graph.bound_files import convert, read_files, write_tsv
 from cardkge_tools.graph.bounds import Bound, GraphBounds, Types, Vocabulary, read_tsv
 
 INF = math.inf
@@ -45,7 +45,7 @@ def test_tsv_with_classes_and_inverse(tmp_path):
         ("knows", 10, 25, None),
     ]  # fmt: skip
     assert notes == []
-    bounds.write_tsv(tmp_path / "again.tsv", found.stated)
+    write_tsv(tmp_path / "again.tsv", found.stated)
     assert rows(read_tsv(tmp_path / "again.tsv", graph())) == rows(found)
     assert "^parent\t0\tinf\nparent\t1\t2\tperson\n" in (tmp_path / "again.tsv").read_text()
 
@@ -53,7 +53,7 @@ def test_tsv_with_classes_and_inverse(tmp_path):
 @pytest.mark.parametrize(
     "text, fault",
     [
-        ("knows\t1\n", ":1: expected relation, lower, upper and perhaps a class with tabs between, found 2 fields"),
+        ("knows\t1\n", ":1: expected relation, lower, upper and perhaps a class .* with tabs between, found 2 fields"),
         ("knows\t0\t1\na\t0\t1\n", ":2: unknown relation 'a'; expected one of the data set's 2"),
         ("know\t0\t1\n", ":1: unknown relation 'know'; expected one of the data set's 2; did you mean 'knows'"),
         ("knows\t0\t1\tcat\n", ":1: unknown class 'cat'; expected one of the data set's 2"),
@@ -419,9 +419,7 @@ def test_lines_that_end_in_carriage_returns_are_named(tmp_path):
 def test_bounds_need_a_whole_number_between(tmp_path):
     with pytest.raises(CardkgeError, match=r"bounds\.tsv:2: no whole number lies between lower 0\.5 and upper 0\.7"):
         read_tsv(written(tmp_path, "knows\t0.5\t1\nparent\t0.5\t0.7\n"))
-    with pytest.raises(
-        CardkgeError, match=r"no number is left between .*:1\) and .*:2\); correct one of them"
-    ):
+    with pytest.raises(CardkgeError, match=r"no number is left between .*:1\) and .*:2\); correct one of them"):
         read_files([written(tmp_path, "knows\t0.5\t1.5\nknows\t1.2\t3\tperson\n")], graph())
     with pytest.raises(CardkgeError, match=r"no whole number lies within knows 0\.5 to 0\.7; correct it"):
         GraphBounds([Bound("knows", 0.5, 0.7)], ["knows"])

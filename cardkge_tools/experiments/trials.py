@@ -16,7 +16,7 @@ from cardkge_tools.definitions.settings import DIMS, Settings, option_name
 from cardkge_tools.engine.threads import count_cores
 from cardkge_tools.experiments.reports import show_metrics
 from cardkge_tools.graph.bound_files import find_bounds
-from cardkge_tools.graph.bounds import Vocabulary, read_tsv, said
+from cardkge_tools.graph.bounds import Vocabulary, read_tsv
 from cardkge_tools.graph.graphs import describe_data, facts_digest, load_dataset, open_data, same_facts
 from cardkge_tools.shell.download import dataset_table
 from cardkge_tools.shell.files import csv_text, is_stdout, made_folder, make_folder, read_toml, replace_file, write_json
@@ -165,6 +165,11 @@ def reported_bounds(name, dataset):
     return {dataset.relations[r]: limits[r].tolist() for r in bounded if (of_train == r).any()}
 
 
+def said(bounds):
+    """What bounds say: a set of their keys with lower and upper, without those that allow every number."""
+    return {(*b.key, b.lower, b.upper) for b in bounds if b.lower > 0 or b.upper < float("inf")}
+
+
 def check_trial(folder, trial, relations, data, bounds, reported):
     """An error if the run in the folder, begun or finished, is of other settings, data or bounds than the trial would
     be now. Violations of other bounds than those to be `reported`, if any are, are removed, to be taken anew."""
@@ -181,7 +186,7 @@ def check_trial(folder, trial, relations, data, bounds, reported):
     for name, value in gone.items():
         raise CardkgeError(f"{folder}: trained with --{name} {value}, an option that is gone; remove this folder")
     file = folder / "bounds.tsv"
-    if file.exists() and said(read_tsv(file, Vocabulary([], relations, None))) != said(bounds.stated):
+    if file.exists() and said(read_tsv(file, Vocabulary(None, relations, None))) != said(bounds.listed()):
         now = trial.get("bounds", "none")
         raise CardkgeError(f"{folder}: trained with other bounds than {now} now; remove this folder")
     if reported is not None and (folder / VIOLATIONS).exists():

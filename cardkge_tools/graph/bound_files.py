@@ -8,16 +8,7 @@ import numpy as np
 
 from cardkge import CardkgeError, as_bounds, mine_bounds
 from cardkge_tools.graph import rdf
-from cardkge_tools.graph.bounds import (
-    Bound,
-    GraphBounds,
-    Vocabulary,
-    read_tsv,
-    tightest,
-    tsv_text,
-    vocabulary,
-    write_tsv,
-)
+from cardkge_tools.graph.bounds import Bound, GraphBounds, Vocabulary, read_tsv, tightest, tsv_text, vocabulary
 from cardkge_tools.graph.shacl import Index, named, of_graph, read_rdf, turtle_text
 from cardkge_tools.shell.files import replace_file
 
@@ -87,6 +78,8 @@ def notes_on(bounds, dataset):
             here, name = relations == r, "^" * inverse + dataset.relations[r]
             number = f"{np.count_nonzero(beyond & here):,} of {np.count_nonzero(here):,} {ends[inverse]}"
             notes.append(f"{name}: {number} have more {ends[not inverse]} in train than their bounds allow")
+    if bounds.overruled:
+        notes.append(f"{bounds.overruled:,} bounds of single entities contradict wider ones, and hold in their place")
     n, types = dataset.n_entities, bounds.types
     filled = {types.classes[kind] for kind in np.unique(types.pairs[:, 1]).tolist()}
     alike = {
@@ -108,13 +101,19 @@ def read_bounds(path, relations):
 
     Raises CardkgeError, naming file and line, for all that `read_tsv` does, and for a bound of a class or an inverse.
     """
-    bounds = read_tsv(path, Vocabulary([], list(relations)))
+    bounds = read_tsv(path, Vocabulary(None, list(relations)))
     for bound in bounds:
-        if bound.inverse or bound.kind is not None:
+        if bound.inverse or bound.kind is not None or bound.subject is not None:
             raise CardkgeError(
-                f"{bound.where}: a bound of a class or an inverse, found {bound.name!r}; read_files reads it"
+                f"{bound.where}: a bound of a class, an entity or an inverse, found {bound.name!r}; read_files reads it"
             )
     return GraphBounds(bounds, relations).tables[0]
+
+
+def write_tsv(path, bounds):
+    """Write a list of Bound as `read_tsv` reads it."""
+    text = tsv_text(bounds)
+    replace_file(path, lambda file: file.write(text.encode()))
 
 
 def write_bounds(path, bounds, relations):
@@ -127,6 +126,8 @@ def write_bounds_file(path, bounds, prefixes=None, standard="shacl"):
     """Write a list of Bound as TSV, or as Turtle where the name of the file ends in .ttl."""
     if rdf.format_of(path) not in (None, "TURTLE"):
         raise CardkgeError(f"{path}: bounds are written as TSV or Turtle; end the name in .tsv or .ttl")
+    if rdf.format_of(path) and (own := [bound for bound in bounds if bound.subject is not None]):
+        raise CardkgeError(f"{path}: {len(own):,} bounds are of single entities, the first {own[0]}; write TSV")
     text = turtle_text(bounds, prefixes, standard) if rdf.format_of(path) else tsv_text(bounds)
     replace_file(path, lambda file: file.write(text.encode()))
 

@@ -19,7 +19,7 @@ import numpy as np
 from cardkge import CardkgeError, triple_keys
 from cardkge_tools import SPLITS
 from cardkge_tools.graph import bound_files, rdf, shacl
-from cardkge_tools.graph.bounds import Vocabulary, read_tsv, read_types, write_tsv
+from cardkge_tools.graph.bounds import Vocabulary, read_tsv, read_types
 from cardkge_tools.graph.graphs import (
     first_lines_warnings,
     later_occurrences,
@@ -568,6 +568,6 @@ def _write_bounds(result, files, prefixes, schema):
     types = read_types(result.folder / TYPES, entities)
     graph = Vocabulary(entities, relations, types, prefixes)
     found, notes = bound_files.read_files(files, graph, prefixes, schema)
-    write_tsv(result.folder / BOUNDS, found.stated)
+    bound_files.write_tsv(result.folder / BOUNDS, found.listed())
     result.bounds = len(found)
     result.notes += notes
