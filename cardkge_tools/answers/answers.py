@@ -6,12 +6,12 @@ import math
 import click
 import numpy as np
 
+import kernels
 from cardkge import CardkgeError, cardinality_sums
 from cardkge_tools.answers.decoding import acceptable, room_left
 from cardkge_tools.answers.facts import fact_decoder
 from cardkge_tools.answers.opening import aligned_data
 from cardkge_tools.answers.runs import load_run
-from cardkge_tools.definitions.counting import conditioned
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.ranking import completions, exact_scores, exact_sums, rank_triples
 from cardkge_tools.engine.threads import Threads
@@ -82,7 +82,9 @@ class Answers:
         if least <= min(most, len(new)):
             with np.errstate(divide="ignore"):
                 given = np.array([answer[2] for answer in new])
-                p = conditioned(np.log(given) - np.log1p(-given), least, most)
+                odds = np.clip(np.log(given) - np.log1p(-given), -1e6, 1e6)
+                limits = np.array([[least], [most]], float)
+                kernels.condition_sets(0, 1, np.array([0, len(new)]), odds, *limits, np.ones((1, 1)), p)
         for answer, probable in zip(new, p.tolist()):
             answer[2], answer[4] = probable, False
         best = sorted((answer for answer in new if answer[2] > 0.5), key=lambda answer: -answer[2])
