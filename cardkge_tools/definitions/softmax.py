@@ -6,7 +6,15 @@ import itertools
 
 import numpy as np
 
-from cardkge import CardkgeError, bounded_relations, cardinality_penalty, learning_rate, project_rows, update_params
+from cardkge import (
+    CardkgeError,
+    as_bounds,
+    bounded_relations,
+    cardinality_penalty,
+    learning_rate,
+    project_rows,
+    update_params,
+)
 
 
 def softmax_loss(scores, answers, log_weights=0.0):
@@ -127,8 +135,8 @@ def softmax_objective(model, triples, sides, settings, bounds=None, loopless=Non
     gradients["entity"] += d_entity + d_tails
     gradients["relation"] += d_relation
 
-    if bounds is not None and settings.penalty_weight:
-        for inverse, bounded in enumerate(bounded_relations(bounds)):
+    if settings.penalty_weight:
+        for inverse, bounded in enumerate(bounded_relations(as_bounds(bounds, model.n_relations))):
             asked = np.asarray(triples)[np.asarray(sides) == 1 - inverse]
             for k in np.intersect1d(asked[:, 1], bounded).tolist():
                 subjects = np.unique(asked[asked[:, 1] == k, 2 * inverse])
