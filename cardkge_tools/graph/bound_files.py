@@ -18,7 +18,8 @@ from cardkge_tools.graph.bounds import (
     vocabulary,
     write_tsv,
 )
-from cardkge_tools.graph.shacl import Index, named, of_graph, read_rdf, turtle_text
+from cardkge_tools.graph.shacl import Index, named, of_graph, read_rdf
+from cardkge_tools.graph.turtle import turtle_text
 from cardkge_tools.shell.files import replace_file
 
 
