@@ -684,7 +684,7 @@ def oracle():
 
 @oracle.command()
 @click.argument("file", type=OUTPUT)
-@option("--version", click.IntRange(1, 3), 3, "Of the values; 2 adds softmax, N3, reciprocals; 3 counts.")
+@option("--version", click.IntRange(1, 4), 4, "Of the values; 2 adds softmax, N3, reciprocals; 3 and 4 counts.")
 def write(file, version):
     """Write the reference values, inputs and outputs, to FILE (JSON)."""
     from cardkge_tools.experiments.oracle import write_oracle

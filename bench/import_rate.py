@@ -2,7 +2,8 @@
 
 Beside it pyoxigraph's own rate: the statements of its parser, taken one after the other and thrown away. Each in a
 process of its own, in turn; the best of the rounds, by wall-clock time. Where other programs want the processors too,
-the CPU time says how long it would take alone. Memory is the high-water mark of the process, less that of one that imports ten triples.
+the CPU time says how long it would take alone. Memory is the high-water mark of the process, less that of one that
+imports ten triples.
 """
 
 import argparse
