@@ -5,9 +5,9 @@ in a row of a table; N entities, R relations.
 
 A question leaves one place of a triple open: (h, r, ?), (?, r, t) or (h, ?, t). The rows of the two others make a
 vector, which gives a score with each row of the table of the open place. DistMult and ComplEx are linear in each row:
-the score is an inner product, and sum_i u_i phi(h, r, t_i) = phi(h, r, sum_i u_i t_i), so one backward pass of phi, with
-that sum in the open place, gives the gradients of the two others. ER-MLP's vector is the sum of two hidden rows, and
-its score w . tanh(vector + row).
+the score is an inner product, and sum_i u_i phi(h, r, t_i) = phi(h, r, sum_i u_i t_i), so one backward pass of phi,
+with that sum in the open place, gives the gradients of the two others. ER-MLP's vector is the sum of two hidden rows,
+and its score w . tanh(vector + row).
 """
 
 from dataclasses import dataclass
