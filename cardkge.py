@@ -113,11 +113,6 @@ def is_bounded(bounds):
 # ------------------------------------------------------------------------------------------------------------------
 
 
-DIMS = {"distmult": 200, "complex": 150, "ermlp": 100}  # k where none is given: sizes that reach the paper's figures
-OWN_DIM = 100  # and of a model of one's own
-HIDDEN = 100  # k' of ER-MLP
-
-
 def glorot(rng, shape, fan_in, fan_out, dtype):
     """Uniform on +-sqrt(6 / (fan_in + fan_out)) (Glorot & Bengio 2010, Eq. 16), drawn in float64."""
     limit = np.sqrt(6.0 / (fan_in + fan_out))
@@ -130,10 +125,10 @@ def glorot(rng, shape, fan_in, fan_out, dtype):
 class Model:
     """What the three scoring functions share: `params` (a dict of plain arrays), sizes, checks, and scoring by id.
 
-    n_entities N, n_relations R, dim k (None: as in DIMS); `seed` an int, or a numpy Generator (None: params stays
-    empty); dtype float32 or float64. Ids are (n,) arrays of int32 or int64; an id out of range, or arrays of unequal
-    length, raise CardkgeError before anything is computed. A `reciprocal` model has 2R relation rows: (?, r, t) is
-    scored as the tails of (t, r + R), so `score_heads` and `score` are of different rows.
+    n_entities N, n_relations R, dim k; `seed` an int, or a numpy Generator (None: params stays empty); dtype float32
+    or float64. Ids are (n,) arrays of int32 or int64; an id out of range, or arrays of unequal length, raise
+    CardkgeError before anything is computed. A `reciprocal` model has 2R relation rows: (?, r, t) is scored as the
+    tails of (t, r + R), so `score_heads` and `score` are of different rows.
 
     A subclass gives, on *rows* (arrays whose last axis is the row), and in their dtype:
     phi           the score of aligned rows h, r, t: (..., w) three times -> (...), and `d_phi`, its backward pass;
@@ -145,8 +140,7 @@ class Model:
 
     row_length = 1  # reals in an embedding row, as a multiple of k
 
-    def __init__(self, n_entities, n_relations, dim=None, seed=0, dtype="float32", reciprocal=False):
-        dim = DIMS.get(getattr(self, "name", None), OWN_DIM) if dim is None else dim
+    def __init__(self, n_entities, n_relations, dim=200, seed=0, dtype="float32", reciprocal=False):
         for what, value in (("n_entities", n_entities), ("n_relations", n_relations), ("dim", dim)):
             if value < 1:
                 raise CardkgeError(f"{what} must be at least 1, found {value}")
@@ -338,7 +332,7 @@ class ERMLP(Model):
 
     name = "ermlp"
 
-    def __init__(self, n_entities, n_relations, dim=None, seed=0, dtype="float32", hidden=HIDDEN, reciprocal=False):
+    def __init__(self, n_entities, n_relations, dim=200, seed=0, dtype="float32", hidden=200, reciprocal=False):
         if hidden < 1:
             raise CardkgeError(f"hidden must be at least 1, found {hidden}")
         self.hidden = int(hidden)
@@ -419,6 +413,9 @@ def hinge_loss(positive, negative, margin):
     return float(value), -(active * p * (1 - p)).sum(1), active * q * (1 - q)
 
 
+# of scores (n, 1 + m), each positive triple's before those of its corruptions: (value, d value / d scores)
+
+
 def _logistic(scores, settings):
     return logistic_loss(scores, np.where(np.arange(scores.shape[1]) == 0, 1, -1) * np.ones(scores.shape, int))
 
@@ -428,7 +425,6 @@ def _hinge(scores, settings):
     return value, np.concatenate((d_positive[:, None], d_negative), 1)
 
 
-# of scores (n, 1 + m), each positive triple's before those of its corruptions: (value, d value / d scores)
 LOSSES = {"logistic": _logistic, "hinge": _hinge}
 
 
@@ -438,7 +434,8 @@ LOSSES = {"logistic": _logistic, "hinge": _hinge}
 
 
 def violation(sums, lower, upper):
-    """Eq. 5: G = max(0, lower - X) + max(0, X - upper), and its slope d G / d X in {-1, 0, 1} (0 at the bounds)."""
+    """Eq. 5: G = max(0, lower - X) + max(0, X - upper), which is 0 where lower <= X <= upper (Eqs. 3, 4); and its slope
+    d G / d X in {-1, 0, 1} (0 at the bounds)."""
     g = np.maximum(0, lower - sums) + np.maximum(0, sums - upper)
     return g, 1.0 * (sums > upper) - 1.0 * (sums < lower)
 
@@ -571,20 +568,24 @@ def object_probabilities(kind, triples, relation, n_entities, omega, inclusion="
 
 
 def draw_exact(rng, b, omega):
+    """All entities, each with weight 1."""
     return np.arange(len(b)), np.ones(len(b))
 
 
 def draw_uniform(rng, b, omega):
+    """Eq. 7: omega distinct entities, each with weight 1."""
     objects = rng.choice(len(b), min(omega, len(b)), replace=False)
     return objects, np.ones(len(objects))
 
 
 def draw_importance(rng, q, omega):
+    """omega entities, with repetition, each with weight 1 / (omega q)."""
     objects = rng.choice(len(q), omega, p=q)
     return objects, 1 / (omega * q[objects])
 
 
 def draw_bernoulli(rng, b, omega):
+    """Each entity independently with probability b, with weight 1 / b."""
     objects = np.flatnonzero(rng.random(len(b)) < b)
     return objects, 1 / b[objects]
 
@@ -721,7 +722,7 @@ def update_params(model, accumulators, gradients, settings, rate):
     step = chosen("optimizer", settings.optimizer, OPTIMIZERS)
     project = chosen("project", settings.project, PROJECTIONS)
     for name, gradient in gradients.items():
-        step(model.params[name], accumulators[name], gradient, rate)
+        step(model.params[name], accumulators.get(name), gradient, rate)
     project(model.params["entity"])
 
 
@@ -833,7 +834,7 @@ def algorithm_1(model, triples, settings, bounds=None, draws=None):
 # 8. Evaluation (paper, Evaluation Protocol)
 # ------------------------------------------------------------------------------------------------------------------
 
-TIES = {"realistic": 0.5, "optimistic": 0.0, "pessimistic": 1.0}  # the share of equal scores that stand before
+TIES = ("realistic", "optimistic", "pessimistic")
 HITS = (1, 3, 5, 10)
 
 
@@ -844,7 +845,7 @@ def filtered_ranks(model, triples, known=(), ties="realistic"):
     triples (n, 3), known (m, 3) ids. Ties: "optimistic" the best rank among equal scores, "pessimistic" the worst,
     "realistic" their mean. Raises CardkgeError where a score is NaN. `rank_triples` is the fast form.
     """
-    share = chosen("ties", ties, TIES)
+    share = chosen("ties", ties, {"realistic": 0.5, "optimistic": 0.0, "pessimistic": 1.0})
     true, ranks = {tuple(triple) for triple in np.asarray(known).tolist()}, np.empty((len(triples), 2))
     for i, triple in enumerate(np.asarray(triples)):
         for side, column in enumerate((0, 2)):
@@ -881,7 +882,7 @@ def metrics_by_side(ranks):
 # ------------------------------------------------------------------------------------------------------------------
 
 ROOMS = {
-    "definitions.settings": "PAPER Settings fits option_name softmax_defaults",
+    "definitions.settings": "PAPER DIMS OWN_DIM Settings fits option_name softmax_defaults",
     "definitions.softmax": "softmax_loss draw_candidates queries_of without_loops softmax_objective group_keys"
     " shuffle_queries step_candidates softmax_loop",
     "definitions.counting": "N_KNOWN calibration_logits log_sum_exp calibration_loss fit_calibration mean_count tilt_to"

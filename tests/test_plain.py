@@ -348,6 +348,11 @@ def test_plain_estimates_are_unbiased_with_the_known_variance(toy, make_model, s
     assert found.var() == pytest.approx(variance, rel=0.06)
 
 
+def test_unknown_ties_are_an_error(toy, make_model):
+    with pytest.raises(cardkge.CardkgeError, match="ties must be one of realistic, optimistic, pessimistic; found mean"):
+        filtered_ranks(make_model("distmult", 12, 3), toy.test, ties="mean")
+
+
 @pytest.mark.parametrize("ties", cardkge.TIES)
 @pytest.mark.parametrize("integers", [False, True])
 def test_plain_ranks_are_the_fast_ones(toy, make_model, model_name, ties, integers):

@@ -24,11 +24,11 @@ from pathlib import Path
 import numpy as np
 
 import cardkge
-from cardkge import DIMS, HITS, MODELS, OWN_DIM, CardkgeError, Model, project_rows
+from cardkge import HITS, MODELS, CardkgeError, Model, project_rows
 from cardkge_tools import RUN_FILES, SPLITS, TEXTS
 from cardkge_tools.answers.calibration import GROUPS, SIZES, Calibration, CountPrior
 from cardkge_tools.definitions.counting import N_KNOWN
-from cardkge_tools.definitions.settings import Settings, fits, option_name
+from cardkge_tools.definitions.settings import DIMS, OWN_DIM, Settings, fits, option_name
 from cardkge_tools.engine.ranking import check_finite
 from cardkge_tools.engine.training import best_first
 from cardkge_tools.graph.bound_files import find_constraints

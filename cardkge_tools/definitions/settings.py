@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cardkge import (
-    DIMS,
-    HIDDEN,
     INCLUSIONS,
     LOSSES,
     MODELS,
@@ -36,6 +34,8 @@ PAPER = {  # what a setting is that is not given, with the paper's losses
     "penalty_weight": 0.01,
     "validate_every": 0,
 }
+DIMS = {"distmult": 200, "complex": 150, "ermlp": 100}  # where no dim is given: sizes that reach the paper's figures
+OWN_DIM = 100  # and of a model of one's own
 CHOICES = {  # the settings that are a name, of one of these
     "model": MODELS,
     "loss": LOSSES | {"softmax": None},
@@ -62,7 +62,7 @@ class Settings:
     data: str = "families"
     columns: str = "hrt"
     dim: int | None = None  # None, with the paper's losses: DIMS[model]
-    hidden: int = HIDDEN
+    hidden: int = 100
     epochs: int | None = None
     batches: int | None = None
     batch_size: int | None = None  # instead of `batches`

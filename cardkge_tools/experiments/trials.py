@@ -11,9 +11,9 @@ from pathlib import Path
 
 import click
 
-from cardkge import DIMS, CardkgeError, is_bounded
+from cardkge import CardkgeError, is_bounded
 from cardkge_tools.answers.runs import read_config, read_outcome, read_violations
-from cardkge_tools.definitions.settings import Settings, option_name
+from cardkge_tools.definitions.settings import DIMS, Settings, option_name
 from cardkge_tools.engine.threads import count_cores
 from cardkge_tools.experiments.reports import show_metrics
 from cardkge_tools.graph.bound_files import find_bounds, find_constraints
