@@ -100,6 +100,11 @@ def toy(make_dataset):
     return make_dataset(triples[:30], triples[30:35], triples[35:], n, 3)
 
 
+def thorough(*values):
+    """A case of a parametrized test that belongs to the thorough ones."""
+    return pytest.param(*values, marks=pytest.mark.thorough)
+
+
 def invoke(*arguments):
     return CliRunner().invoke(cli.main, [str(a) for a in arguments])
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import invoke, ok, one_error
+from conftest import invoke, ok, one_error, write_ring
 
 import cardkge
 import cardkge_tools.answers.figures
@@ -405,7 +405,7 @@ def test_histories_that_cannot_be_laid_side_by_side(runs, other, tmp_path):
     pytest.importorskip("matplotlib")
     assert "give fewer" in one_error(invoke("history", other, *many, "--plot", tmp_path / "x.png"))
     small = "--dim", 4, "--epochs", 2, "--validate-every", 1
-    ok("train", "--data", "families", *small, "--out", tmp_path / "families")
+    ok("train", "--data", write_ring(tmp_path / "ring"), *small, "--out", tmp_path / "families")
     assert "was trained on other data" in ok("history", other, tmp_path / "families").stderr
 
 

@@ -506,6 +506,7 @@ def test_a_run_that_left_out_small_probabilities_is_read_but_not_resumed(tmp_pat
         assert result.exit_code == refused and ("an option that is gone" in result.output) == refused, result.output
 
 
+@pytest.mark.thorough
 def test_a_search_does_not_take_a_run_that_left_out_small_probabilities_for_its_own(tmp_path):
     search = ["tune", "--data", write_graph(tmp_path / "graph"), "--loss", "softmax", "--dim", 4, "--epochs", 1]
     search += ["--grid", "n3=0,0.1", "--out", tmp_path / "runs"]

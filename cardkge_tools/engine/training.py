@@ -23,7 +23,6 @@ from cardkge import (
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.batches import Batches, QueryBatches, TripleBatches
 from cardkge_tools.engine.gradients import OWN, PlainGradients, SampledGradients, kind_of
-from cardkge_tools.engine.limits import PlainBounds
 from cardkge_tools.engine.ranking import rank_triples
 from cardkge_tools.engine.softmax import SoftmaxGradients
 from cardkge_tools.engine.threads import Threads
@@ -42,8 +41,7 @@ class Trainer:
 
     def __init__(self, model, accumulators, settings, bounds, triples, threads):
         self.model, self.accumulators, self.settings, self.threads = model, accumulators, settings, threads
-        bounds = training_bounds(bounds, settings, model.n_relations)
-        self.bounds = bounds if hasattr(bounds, "of") else PlainBounds(bounds, model.n_relations)
+        self.bounds = training_bounds(bounds, settings, model.n_relations)
         loopless = without_loops(triples, model.n_relations) if settings.no_loops else None
         if kind_of(model) is OWN:
             self.gradients = PlainGradients(model, settings, self.bounds, loopless)
@@ -119,7 +117,7 @@ def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
     check_sizes(run, dataset)
     with Threads(threads) as threads:
         triples = np.asarray(dataset.train)
-        trainer = Trainer(run.model, run.accumulators, settings, run.limits, triples, threads)
+        trainer = Trainer(run.model, run.accumulators, settings, run.bounds, triples, threads)
         batches = Batches(batches_of(trainer, triples), settings.epochs, threads)
         while run.epoch < settings.epochs:
             if out_of_patience(run):
