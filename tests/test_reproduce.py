@@ -389,9 +389,8 @@ def test_a_data_set_without_a_recipe_is_said(ring, monkeypatch):
 @pytest.mark.parametrize("data", ["families", "wn18rr"])
 def test_projection_is_the_recipes_unless_it_is_given(data, tmp_path):
     def bounded(project):
-        plan = cardkge_tools.experiments.reproduction.Reproduction(
-            [data], ["complex"], 1, project, False, tmp_path, 1, 1
-        )
+        place = cardkge_tools.experiments.trials.Place(tmp_path)
+        plan = cardkge_tools.experiments.reproduction.Reproduction([data], ["complex"], 1, project, False, place)
         return plan.trial(data, "complex", "bounded", 0)
 
     own, unit, free = map(bounded, (None, "unit", "none"))

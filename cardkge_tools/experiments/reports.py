@@ -1,16 +1,21 @@
 """What there is and what was found, as tables of text."""
 
 import math
+from dataclasses import dataclass
+from pathlib import Path
 
 import click
 import numpy as np
 
 from cardkge import MODELS, CardkgeError, batch_limits, metrics_by_side, triple_keys
 from cardkge_tools import SPLITS
+from cardkge_tools.answers.figures import import_pyplot, plot_history, plot_times, plot_violations, run_labels
+from cardkge_tools.answers.opening import open_beside, open_histories
 from cardkge_tools.answers.runs import valid_times
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.own import check_model, use_model
 from cardkge_tools.engine.ranking import cardinality_violations, ranges, rank_triples
+from cardkge_tools.graph.graphs import open_data
 from cardkge_tools.graph.spelling import counted_look_alikes
 from cardkge_tools.graph.splitting import described, leaks, related_relations
 from cardkge_tools.shell.download import dataset_table
@@ -127,11 +132,21 @@ def show_leakage(leakage, test):
         table(rows, ["test triples of", "are in train as", "", "of", "%"], "ll")
 
 
+def show_data(name, columns, json_file):
+    """`data show`: the report of a data set, shown and written."""
+    dataset = open_data(name, columns)
+    report = data_report(dataset)
+    if json_file:
+        write_json(json_file, report)
+    if not is_stdout(json_file):
+        show_data_set(dataset, report)
+
+
 def data_report(dataset):
     """Sizes and leakage of a data set, for `data show`, as a dict for JSON."""
     sizes, names = (dataset.n_entities, dataset.n_relations), dataset.relations
     splits = {split: np.asarray(getattr(dataset, split)) for split in SPLITS}
-    related = related_relations(distinct_rows(dataset.known), *sizes)
+    related = related_relations(np.unique(dataset.known, axis=0), *sizes)
     found, (inverse, same) = leaks(dataset)
     keys = {split: triple_keys(*triples.T, *sizes) for split, triples in splits.items()}
     seen = np.zeros(sizes[0], bool)
@@ -157,25 +172,32 @@ def data_report(dataset):
     }
 
 
-def distinct_rows(triples):
-    return np.unique(triples, axis=0)
-
-
-def evaluation(run, dataset, split, setting, ties, by, no_loops, threads, progress, candidates="all"):
-    """Ranks a split; returns (a function that prints the metrics as a table, the same as a dict for JSON).
-
+@dataclass(frozen=True)
+class Protocol:
+    """What `evaluate` ranks, and how: a split; setting "filtered", "raw" or "both"; ties as `rank_triples` takes them;
     by: parts to show, of "side" and "relation"; candidates: "all", or "range", the entities that train has on that side
-    of the relation.
-    """
-    triples = getattr(dataset, split)
+    of the relation; no_loops: none of (x, r, x) where train has none."""
+
+    split: str = "test"
+    setting: str = "both"
+    ties: str = "realistic"
+    by: tuple = ()
+    candidates: str = "all"
+    no_loops: bool = False
+
+
+def evaluation(run, dataset, protocol, threads=None, progress=None):
+    """Ranks a split; returns (a function that prints the metrics as a table, the same as a dict for JSON)."""
+    setting, by = protocol.setting, protocol.by
+    triples = getattr(dataset, protocol.split)
     if not len(triples):
-        raise CardkgeError(f"{dataset.folder}: no triple of {split} is left to rank")
+        raise CardkgeError(f"{dataset.folder}: no triple of {protocol.split} is left to rank")
     known = dataset.known if setting != "raw" else None
-    among = ranges(dataset) if candidates == "range" else None
-    no_loops = no_loops or run.settings.no_loops
+    among = ranges(dataset) if protocol.candidates == "range" else None
+    no_loops = protocol.no_loops or run.settings.no_loops
     loopless = without_loops(dataset.train, dataset.n_relations) if no_loops else None
     how = {"threads": threads, "progress": progress, "loopless": loopless, "among": among}
-    ranks = rank_triples(run.best_model(), triples, known, ties, **how)
+    ranks = rank_triples(run.best_model(), triples, known, protocol.ties, **how)
     rows, report = [], {}
     sizes = {"triples": len(triples), "candidates": among_sizes(triples, among, dataset)}
     for name in ("filtered", "raw") if setting == "both" else (setting,):
@@ -191,14 +213,14 @@ def evaluation(run, dataset, split, setting, ties, by, no_loops, threads, progre
                     ([name, relation, side, f"{its['triples']:,}"], its if side == "both" else its[side])
                     for side in sides
                 ]
-    headers = [split, "relation", "side", "triples"]
+    headers = [protocol.split, "relation", "side", "triples"]
     kept = [0, *([1] if "relation" in by else []), *([2] if "side" in by else []), 3]
     lines = [([start[i] for i in kept], m) for start, m in rows]
 
     def show():
         show_metrics(lines, [headers[i] for i in kept])
-        count = sizes["candidates"]
-        click.echo(f"{count['mean']:,.0f} candidates" + (f" on average ({candidates})" if among is not None else ""))
+        average = f" on average ({protocol.candidates})" if among is not None else ""
+        click.echo(f"{sizes['candidates']['mean']:,.0f} candidates{average}")
 
     return show, report
 
@@ -246,6 +268,19 @@ def violations_json(part):
     """What `violations --json` holds of a run; an upper bound of null says that there is none."""
     names = ("lower", "upper", "subjects", "outside", "mean", "quartiles")
     return {relation: {n: None if v[n] == math.inf else v[n] for n in names} for relation, v in part.items()}
+
+
+def report_violations(folder, other, bounds, data, json_file, plot, threads):
+    """`violations`: of a run, and of another beside it (or None), shown, written and drawn."""
+    pyplot = import_pyplot(plot) if plot else None
+    runs, limits = open_beside(folder, other, data, bounds)
+    found = take_violations(runs, limits, threads)
+    if json_file:
+        write_json(json_file, {name: violations_json(part) for name, part in found.items()})
+    if not is_stdout(json_file):
+        show_violations(found)
+    if plot:
+        plot_violations(pyplot, found, plot, run_labels({name: each for name, (each, _) in runs.items()}))
 
 
 def examples_per_step(settings, n_triples):
@@ -306,6 +341,23 @@ def show_history(run):
     names = {"valid_mrr": "valid MRR %", "valid_hits@10": "valid hits@10 %"}
     headers = ["epoch", *(names.get(name, name) for name in columns), *[""] * bool(best)]
     table([row[: len(headers)] for row in rows], headers, "r" * (len(columns) + 1) + "l" * bool(best))
+
+
+def report_history(folder, others, plot, json_file):
+    """`history`: the curve of a run, or those of several over the time, shown, written or drawn."""
+    pyplot = import_pyplot(plot) if plot else None
+    runs = open_histories([folder, *others])
+    curves = {name: curve(run) for name, run in runs.items()}
+    if plot and others:
+        plot_times(pyplot, runs, plot)
+    elif plot:
+        plot_history(pyplot, *runs.values(), plot, Path(folder).resolve().name)
+    if json_file:
+        write_json(json_file, curves if others else curves[str(folder)])
+    if others and not (plot or is_stdout(json_file)):
+        show_times(runs)
+    elif not (plot or is_stdout(json_file)):
+        show_history(*runs.values())
 
 
 def show_times(runs):

@@ -56,7 +56,8 @@ def run_import(files, out, bounds, prefix, force, json_file, options):
 
 def run_split(folder, out, group, json_file, options):
     """Split a folder and say what came of it."""
-    parts = split_folder(folder, out, group=group, **options)
+    shares = options.pop("valid"), options.pop("test")
+    parts = split_folder(folder, out, shares, group=group, **options)
     for message in parts.warnings:
         warn(message)
     for split, number in parts.wanted.items():

@@ -193,11 +193,12 @@ class Parts:
     copied: list
 
 
-def split_folder(folder, out, valid=0.05, test=0.1, seed=0, group=True, columns="hrt", force=False):
+def split_folder(folder, out, shares=(0.05, 0.1), seed=0, group=True, columns="hrt", force=False):
     """Split the triples of a folder (`triples.tsv`, or train, valid and test, merged) into the folder `out`.
 
-    The files that are none of triples are copied. Returns Parts. Raises CardkgeError where `out` has splits already
-    and force is false, where a split would be empty, and for what `load_triples` raises.
+    shares: of the triples, for valid and for test. Files that hold no triples are copied. Returns Parts. Raises
+    CardkgeError where `out` has splits already and force is false, where a split would be empty, and for what
+    `load_triples` raises.
     """
     folder, out = Path(folder), Path(out)
     found = [name for names in SPLIT_FILES.values() for name in names]
@@ -207,9 +208,9 @@ def split_folder(folder, out, valid=0.05, test=0.1, seed=0, group=True, columns=
     triples, entities, relations, warnings = load_triples(folder, columns)
     related = related_relations(triples, len(entities), len(relations))
     groups = groups_of(triples, related, len(entities), len(relations)) if group and related else None
-    parts = split_triples(triples, len(entities), len(relations), valid, test, seed, groups)
+    parts = split_triples(triples, len(entities), len(relations), *shares, seed, groups)
     sizes = {split: int(np.count_nonzero(parts == part)) for part, split in enumerate(SPLITS)}
-    wanted = {"valid": round(valid * len(triples)), "test": round(test * len(triples))}
+    wanted = {split: round(share * len(triples)) for split, share in zip(SPLITS[1:], shares)}
     for split, number in wanted.items():
         if not sizes[split]:
             raise CardkgeError(
