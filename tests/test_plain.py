@@ -351,7 +351,7 @@ def test_plain_estimates_are_unbiased_with_the_known_variance(toy, make_model, s
 
 
 def test_unknown_ties_are_an_error(toy, make_model):
-    with pytest.raises(cardkge.CardkgeError, match="ties must be one of realistic, optimistic, .*; found mean"):
+    with pytest.raises(cardkge.CardkgeError, match=r"ties must be one of realistic, optimistic, .*; found mean"):
         filtered_ranks(make_model("distmult", 12, 3), toy.test, ties="mean")
 
 
