@@ -18,14 +18,13 @@ def log_odds_bins(p, floor):
     return np.where(p > floor, np.ceil((x + EDGE) * STEPS), 0).astype(np.int64)
 
 
-def average_precision(hits, others):
-    """AP and the best F1 of candidates in bins, worst first: hits (m,) facts and others (m,) in each bin; and the facts
-    that no bin holds. A bin's candidates are a tie."""
+def cumulative_counts(hits, others):
+    """(found, taken, hits), (k,) each, of candidates in bins, worst first, hits (m,) facts and others (m,) in each: the
+    facts and the candidates down to each of the k bins that hold any, best first, and the facts in that bin alone."""
     hits, others = hits[::-1], others[::-1]
     held = np.flatnonzero(hits + others)
     hits, others = hits[held], others[held]
-    found, taken = np.cumsum(hits), np.cumsum(hits + others)
-    return found, taken, hits
+    return np.cumsum(hits), np.cumsum(hits + others), hits
 
 
 class Tally:
@@ -110,7 +109,7 @@ def evaluate_sets(model, calibration, bounds, dataset, least=0.5, precision=None
 
 def _measures(tally, n_facts, bounds, true_counts, precision):
     """The dict of measures and the details behind the figures, of a finished Tally."""
-    found, taken, hits = average_precision(tally.hits, tally.others)
+    found, taken, hits = cumulative_counts(tally.hits, tally.others)
     if not n_facts:
         raise CardkgeError("no facts of test are new, so there is nothing to measure against")
     p, is_fact = tally.joined(tally.accepted)
