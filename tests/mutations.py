@@ -60,6 +60,13 @@ ERRORS = [
         "weight[part], share, of_all, prior * ones)",
         "tests/test_by_value.py::test_relations_are_held_at_what_they_have_in_common",
     ),
+    Error(
+        "calibrate: all heads are shrunk towards 0",
+        CALIBRATION,
+        "weight[chosen], share, of_all, prior * ones)",
+        "weight[chosen], share, 0 * ones, prior * ones)",
+        "tests/test_by_value.py::test_relations_are_held_at_what_they_have_in_common",
+    ),
     # evaluate --sets
     Error(
         "evaluate --sets: ties of AP are counted in favour",
