@@ -1,5 +1,6 @@
 """classify: metrics by hand and by brute force, features by the words of their definition, files and their faults."""
 
+import functools
 import itertools
 import json
 import os
@@ -7,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import ROOT, invoke, ok, one_error, write_ring
+from conftest import ROOT, invoke, ok, one_error, thorough, write_ring
 
 import cardkge
 from cardkge import CardkgeError, auc, calibration_loss, label_metrics, logistic_loss, probability
@@ -27,7 +28,6 @@ from cardkge_tools.answers.classification import (
     softmax_scores,
     without,
 )
-from cardkge_tools.engine.limits import PlainBounds
 
 # ------------------------------------------------------------------------------------------------------------------
 # Metrics
@@ -149,6 +149,7 @@ def by_words(train, triple, n_relations):
     """The four of `Facts.lifts`, with sets and loops."""
     facts = [tuple(map(int, fact)) for fact in train]
 
+    @functools.cache
     def neighbours(h):
         found = [(q, e) for a, q, e in facts if a == h]
         for _, q, x in [fact for fact in facts if fact[0] == h]:
@@ -176,7 +177,7 @@ def test_lifts_by_hand():
     np.testing.assert_array_equal(found[2], 0)  # 5 is the head of nothing
 
 
-@pytest.mark.parametrize("hub, together", [(HUB, 2**22), (4, 2**22), (HUB, 1), (4, 30)])
+@pytest.mark.parametrize("hub, together", [(HUB, 2**22), (4, 2**22), thorough(HUB, 1), (4, 30)])
 def test_lifts_are_what_they_are_said_to_be(monkeypatch, hub, together):
     """Also where some have too many facts, and where not all neighbours are looked at together."""
     for module in (classification, sys.modules[__name__]):
@@ -222,8 +223,8 @@ def test_what_is_asked_is_not_known(make_model):
 
 def test_a_full_bound_is_seen(make_model):
     model, asked = make_model("distmult", 9, 3), np.array([(0, 0, 6), (4, 0, 6), (0, 1, 8)])
-    full = [features(model, limits, TRAIN, asked).columns[:, 7].tolist() for limits in (
-        None, [(0, 1), (0, 2), (0, np.inf)], PlainBounds([(0, np.inf), (0, 0.5), (0, 1)], 3)
+    full = [features(model, bounds, TRAIN, asked).columns[:, 7].tolist() for bounds in (
+        None, [(0, 1), (0, 2), (0, np.inf)], cardkge.Bounds([(0, np.inf), (0, 0.5), (0, 1)])
     )]  # fmt: skip
     assert full == [[0, 0, 0], [1, 0, 0], [0, 0, 1]]
 
@@ -323,6 +324,7 @@ def trained(tmp_path_factory):
     return folder
 
 
+@pytest.mark.thorough
 def test_labels_teach(trained):
     """On families, end to end: better than by the frequency of the tail, on files of test, learnt on valid."""
     command = "classify", trained / "run", trained / "test.txt", "--valid", trained / "valid.txt"
@@ -340,6 +342,7 @@ def test_labels_teach(trained):
     assert f"{100 * found['accuracy']:.2f}" in table and f"{baseline['brier']:.4f}" in table and "Platt" in table
 
 
+@pytest.mark.thorough
 def test_without_labels_the_calibration_says(trained):
     """The probability of a triple is the one that its (h, r) gives it: against the plain form."""
     run, dataset = cardkge.load_run(trained / "run"), cardkge.load_dataset("families")
@@ -353,13 +356,14 @@ def test_without_labels_the_calibration_says(trained):
         known = dataset.train[(dataset.train[:, :2] == (h, r)).all(1), 2]
         others = np.delete(np.arange(len(scores)), known)
         z = cardkge.calibration_logits(calibration.coefficients[r], scores, cardkge.log_sum_exp(scores), len(known))
-        lower, upper = run.bounds[r] - len(known)
+        lower, upper = run.bounds.of(r, [0])[0] - len(known)
         expected = cardkge.conditioned(z[others] + np.log1p(-calibration.share), lower, upper)
         assert p[i] == pytest.approx(expected[others == t][0], rel=0.02, abs=1e-4)
     found = json.loads(ok("classify", trained / "run", trained / "test.txt", "--json", "-").stdout)
     assert found["auc"] > found["baselines"][BASELINE]["auc"]
 
 
+@pytest.mark.thorough
 def test_a_triple_of_train_is_said_and_not_taken_for_true(trained, tmp_path):
     dataset = cardkge.load_dataset("families")
     lines = list(corrupted(dataset, np.asarray(dataset.train)[:30], 1))
@@ -368,6 +372,7 @@ def test_a_triple_of_train_is_said_and_not_taken_for_true(trained, tmp_path):
     assert "1 true and 10 false ones stand in train" in result.stdout
 
 
+@pytest.mark.thorough
 def test_one_class(trained, tmp_path):
     lines = (trained / "test.txt").read_text(encoding="utf-8").splitlines(keepends=True)
     path = write(tmp_path / "true.txt", "".join(line for line in lines if line.endswith("\t1\n")))
@@ -379,6 +384,7 @@ def test_one_class(trained, tmp_path):
     assert found["auc"] is None and found["hard_false"] == {"triples": 0, "refused": {}}
 
 
+@pytest.mark.thorough
 def test_errors_of_the_command(trained, tmp_path):
     run = trained / "run"
     assert "cannot be read" in one_error(invoke("classify", run, tmp_path / "none.txt"))

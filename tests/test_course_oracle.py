@@ -54,6 +54,7 @@ def test_a_wrong_file_is_one_line(program, tmp_path):
     assert run(program).returncode == 2
 
 
+@pytest.mark.thorough
 def test_the_lines_of_the_readme(tmp_path):
     """As they stand there, but for the folder, and the compiler where it is another."""
     if shutil.which(COMPILER[0]) is None:

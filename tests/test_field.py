@@ -12,16 +12,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import invoke
+from conftest import invoke, thorough
 
 import cardkge
 from cardkge import CardkgeError
-from cardkge_tools.answers import figures, opening
+from cardkge_tools.answers import figures
 from cardkge_tools.engine.threads import cpu_quota
 from cardkge_tools.graph import rdf, spelling
 from cardkge_tools.graph.importing import ImportOptions, import_graph
 from cardkge_tools.graph.splitting import split_folder
-from cardkge_tools.shell import display, files
+from cardkge_tools.shell import files, terminal, workers
 
 LINES = ["anna\tknows\tbob", "bob\tknows\tcleo", "cleo\tknows\tanna", "anna\tlikes\ttea", "bob\tlikes\ttea"]
 
@@ -319,7 +319,7 @@ def test_json_on_stdout_is_all_there_is(folder, tmp_path, target):
     ],
 )
 def test_names_are_shown_as_they_are(name, text):
-    assert display.shown(name) == text
+    assert terminal.shown(name) == text
 
 
 def test_a_long_name_makes_a_short_message(folder, tmp_path):
@@ -352,9 +352,9 @@ def test_a_name_is_found_by_its_iri_and_in_another_form(folder, tmp_path):
     prefixes = rdf.Prefixes({"ex": "http://example.org/"})
     names = ["b", "ex:a", "Bj\u00f6rn"]
     for given in ("ex:a", "http://example.org/a", "<http://example.org/a>"):
-        assert opening.found(names, given, "entity", prefixes) == 1
+        assert spelling.found(names, given, "entity", prefixes) == 1
     with pytest.raises(CardkgeError, match=r"'http://example.org/c' is unknown"):
-        opening.found(names, "http://example.org/c", "entity", prefixes)
+        spelling.found(names, "http://example.org/c", "entity", prefixes)
     data = write(tmp_path / "b", [*LINES, "Bj\u00f6rn\tknows\tanna"], LINES[:1], LINES[:1])
     trained(data, tmp_path / "run")
     (tmp_path / "queries").write_text("Bjo\u0308rn\tknows\n?\tknows\tanna \n")
@@ -516,7 +516,46 @@ def test_web_pages_and_scheduler_files_are_no_addresses():
 
     for address, what in (("http://host:8787", "the address of its web page"), ("scheduler.json", "a scheduler file")):
         with pytest.raises(CardkgeError, match=rf"{what} is not supported; give the scheduler's own, tcp://HOST:PORT"):
-            carry_out_on_cluster({}, 1, address, None, "", "")
+            carry_out_on_cluster({}, 1, address, None, "")
+
+
+@pytest.mark.parametrize(
+    "address, what",
+    [
+        ("tls://host:8786", r"--cluster tls://host:8786: tls needs certificates, which Dask's configuration names"),
+        ("ucx://host:8786", r"--cluster ucx://host:8786: ucx cannot be used here \(no UCX\); give tcp://HOST:PORT"),
+        ("foo://host:8786", r"foo://host:8786: no Dask scheduler answers there"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_one_line(address, what):
+    def client(address, timeout):
+        raise {"tls": TypeError("ssl_context"), "ucx": TypeError("no UCX"), "foo": ValueError("foo")}[address[:3]]
+
+    with pytest.raises(CardkgeError, match=what):
+        workers.connected(client, address)
+
+
+def test_a_cluster_that_is_lost_says_that_the_workers_go_on(monkeypatch):
+    """A scheduler that dies does not end what its workers are at."""
+    said = []
+    monkeypatch.setattr(workers, "carry_out_on_cluster", lambda *arguments: said.append(arguments[-1]))
+    workers.carry_out([], 1, 1, "tcp://host:1")
+    assert said == ["the same command goes on from here, once what runs on the workers has ended"]
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "abc", "", "1.5"])
+def test_a_number_of_numba_threads_that_is_none_is_one_line(monkeypatch, value):
+    monkeypatch.setenv("NUMBA_NUM_THREADS", value)
+    result = invoke("data", "list")
+    assert result.exit_code == 1
+    assert result.stderr == f"error: NUMBA_NUM_THREADS={value}: expected a number of at least 1, or none; unset it\n"
+
+
+def test_wide_letters_and_marks_keep_the_columns(capsys):
+    terminal.table([["日本", "1"], ["e\u0301te\u0301", "22"], ["plain", ""]], ["name", "数"], "lr")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["name      数", "------  ----", "日本       1", "e\u0301te\u0301       22", "plain"]
+    assert [terminal.width_of(text) for text in ("日本", "e\u0301", "ab", "ｆ", "")] == [4, 1, 2, 2, 0]
 
 
 # --- the machine
@@ -566,9 +605,10 @@ def test_a_full_disk_says_how_to_go_on(folder, tmp_path, monkeypatch):
     assert cardkge.load_run(tmp_path / "run").epoch == 2
 
 
-@pytest.mark.parametrize(
-    "damage", [lambda b: b"", lambda b: b[: len(b) // 2], lambda b: bytes(len(b)), lambda b: b[:-9] + bytes(9)]
-)
+@pytest.mark.parametrize("damage", [
+    lambda b: b[: len(b) // 2],
+    thorough(lambda b: b""), thorough(lambda b: bytes(len(b))), thorough(lambda b: b[:-9] + bytes(9)),
+])  # fmt: skip
 def test_a_damaged_cache_is_compiled_anew(tmp_path, damage):
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path(cardkge.__file__).parent)}
     command = [sys.executable, "-c", KERNEL]

@@ -25,6 +25,7 @@ import cardkge
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install .[peers]")
 mpmath = pytest.importorskip("mpmath", reason="needs mpmath: pip install .[peers]")
 
+pytestmark = pytest.mark.thorough
 ROOT = Path(__file__).resolve().parent.parent
 ORACLE = json.loads((ROOT / "data" / "oracle-4.json").read_text(encoding="utf-8"))
 CASES = {case["name"]: case for case in ORACLE["cases"]}

@@ -8,16 +8,14 @@ import numpy as np
 
 import kernels
 from cardkge import CardkgeError, cardinality_sums
-from cardkge_tools.answers.calibration import CountPrior
-from cardkge_tools.answers.decoding import NO_WEIGHTS, acceptable, room_left
-from cardkge_tools.answers.facts import fact_decoder, run_bounds
+from cardkge_tools.answers.decoding import acceptable, room_left
+from cardkge_tools.answers.facts import fact_decoder
 from cardkge_tools.answers.opening import aligned_data
 from cardkge_tools.answers.runs import load_run
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.ranking import completions, exact_scores, exact_sums, rank_triples
 from cardkge_tools.engine.threads import Threads
 from cardkge_tools.graph.bound_files import find_bounds
-from cardkge_tools.graph.bounds import bounds_of
 from cardkge_tools.graph.graphs import known_answers
 from cardkge_tools.graph.spelling import found as id_of
 from cardkge_tools.shell.files import is_stdout, read_blocks, refuse_the_same, replace_file, write_json
@@ -43,10 +41,10 @@ class Answers:
                 raise
             warn(f"known triples are not marked: {error}")
             return
-        if isinstance(run_bounds(run), CountPrior):
+        if run.calibration is not None and run.calibration.prior is not None:
             self.source, self.soft = " (mined)", "; given the counts of train and valid, for which it is no limit"
-        elif run_bounds(run) is None:
-            self.bounds, self.source = find_bounds("mined", self.dataset), " (mined)"
+        elif not run.bounds.any():
+            self.bounds, self.source = find_bounds("mined", self.dataset)[0], " (mined)"
         if run.settings.no_loops:
             self.loopless = without_loops(self.dataset.train, self.dataset.n_relations)
         self.folder, self.calibrated = folder, run.calibration is not None
@@ -71,7 +69,7 @@ class Answers:
 
     def _of_tail(self, relation, tail):
         """(lower, upper): the run's bounds on the number of heads of (r, t)."""
-        return tuple(bounds_of(self.run, relation, [tail], inverse=True)[0].tolist())
+        return tuple(self.run.bounds.of(relation, [tail], inverse=True)[0].tolist())
 
     def _condition_heads(self, part, relation, tail):
         """Conditions the p of all heads of (?, r, t), of which each is given the bounds of its (h, r), on the bounds of
@@ -86,7 +84,7 @@ class Answers:
                 given = np.array([answer[2] for answer in new])
                 odds = np.clip(np.log(given) - np.log1p(-given), -1e6, 1e6)
                 limits = np.array([[least], [most]], float)
-                kernels.condition_sets(0, 1, np.array([0, len(new)]), odds, *limits, NO_WEIGHTS, p)
+                kernels.condition_sets(0, 1, np.array([0, len(new)]), odds, *limits, np.ones((1, 1)), p)
         for answer, probable in zip(new, p.tolist()):
             answer[2], answer[4] = probable, False
         best = sorted((answer for answer in new if answer[2] > 0.5), key=lambda answer: -answer[2])
@@ -131,9 +129,7 @@ class Answers:
 
     def limits(self, relation, heads):
         """(n, 2): the bounds of these heads, those of the run or mined ones."""
-        if self.source or self.dataset is None:
-            return self.bounds[[relation] * len(heads)]
-        return bounds_of(self.run, relation, heads)
+        return self.bounds.of(relation, heads)
 
     def report(self, chosen, sums, relation, heads, query):
         """Answers as JSON: the query, its bounds, X_hr, expected counts, and what the table says of each."""
@@ -196,7 +192,7 @@ def show_completions(folder, head, relation, tail, top, min_probability, hide_kn
     bound = f"bound {limits[0]}{answers.source}"
     if answers.calibrated:
         known, expected = answers.counts(r, entity)
-        given = "; the run has no bounds, and is not conditioned" if run_bounds(run) is None else answers.soft
+        given = "; the run has no bounds, and is not conditioned" if not run.bounds.any() else answers.soft
         click.echo(f"expected count = {expected:.2f}, of which {known} known, {bound}{given}")
     click.echo(f"X_hr = {sums[0]:.2f}, {bound}")
 
@@ -228,7 +224,7 @@ def show_triple(folder, head, relation, tail, data, json_file=None):
     ]
     table(rows, ["rank", "raw", "filtered"])
     click.echo(f"tails of the head: X = {x['x_hr']:.2f}, bound {interval(*answers.limits(r, [h])[0])}{answers.source}")
-    bound = interval(*bounds_of(run, r, [t], inverse=True)[0])
+    bound = interval(*run.bounds.of(r, [t], inverse=True)[0])
     click.echo(f"heads of the tail: X = {x['x_rt']:.2f}, bound {bound}")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from cardkge import CardkgeError, is_bounded
+from cardkge import CardkgeError
 from cardkge_tools import SPLITS
 from cardkge_tools.answers.calibration import calibrate, learn_counts
 from cardkge_tools.answers.decoding import Decoder, block_of, complete, joined_parts, probable
@@ -84,11 +84,11 @@ def show_calibration(run, dataset):
 
 
 def run_bounds(run):
-    """The bounds that condition the answers of a run, None where it has none; of one with mined bounds its CountPrior,
-    if it has been calibrated with one: the most that train happens to hold is no limit."""
+    """The Bounds that condition the answers of a run; its CountPrior, if it has been calibrated with one (a run with
+    mined bounds has): the most that train happens to hold is no limit."""
     if run.calibration is not None and run.calibration.prior is not None:
         return run.calibration.prior
-    return run.limits if run.constraints is not None or is_bounded(run.bounds).any() else None
+    return run.bounds
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def evaluate_command(folder, data, least, precision, loops, threads, json_file, 
     if json_file:
         write_json(json_file, measures)
     if not is_stdout(json_file):
-        show_facts(measures, run_bounds(run) is not None)
+        show_facts(measures, run.bounds.any())
     if plot:
         plot_facts(pyplot, measures, details, plot)
 
@@ -210,7 +210,7 @@ def probable_on_cluster(command, n_pairs, n_entities, address, threads, progress
         progress(done, n_pairs)
 
     nothing = "nothing has been written"
-    carry_out_on_cluster(tasks, functools.partial(output_of, threads=threads), address, report, nothing, nothing)
+    carry_out_on_cluster(tasks, functools.partial(output_of, threads=threads), address, report, nothing)
     return joined_parts(parts)
 
 

@@ -77,7 +77,7 @@ def evaluate_sets(model, calibration, bounds, dataset, least=0.5, precision=None
                   progress=None, types=None):  # fmt: skip
     """How good the answers to all (h, ?) in scope are, against test; train and valid are known.
 
-    bounds (R, 2), Constraints or None. types: as `scope_pairs` takes them. loops: (h, r, h) is a candidate even where
+    bounds: Bounds, (R, 2) or None. types: as `scope_pairs` takes them. loops: (h, r, h) is a candidate even where
     train has no loop of r. Accepted are candidates with p > least, or as many, best first, as have a mean p of at least
     `precision`; at most as many for each (h, r) as its upper bound leaves room for. Returns (measures, details): a dict
     of numbers, and what the figures show.

@@ -27,8 +27,7 @@ from cardkge_tools.answers.runs import (
 from cardkge_tools.definitions.settings import option_name
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.ranking import evaluate
-from cardkge_tools.engine.trainer import NonFinite
-from cardkge_tools.engine.training import train
+from cardkge_tools.engine.training import NonFinite, train
 from cardkge_tools.experiments.reports import at_chance, examples_per_step, show_metrics
 from cardkge_tools.graph.graphs import describe_data, later_occurrences, same_facts
 from cardkge_tools.shell.files import in_use, made_folder, sole_use
@@ -100,23 +99,23 @@ def train_final(source, out, force, threads, data, model):
         raise CardkgeError(f"{source} is a final run already; give the run that it was made of")
     epochs = run.best["epoch"] if run.best else run.epoch
     settings = replace(run.settings, epochs=epochs, validate_every=0, patience=0, final=True)
-    if data:
-        settings.data = data
+    settings = replace(settings, data=data or settings.data)
     with new_folder(out, force) as folder:
         if Path(folder).resolve() == Path(source).resolve():
             raise CardkgeError(f"{source}: the final run needs a folder of its own")
         say(f"{len(dataset.known):,} triples of train, valid and test, {epochs} epochs", err=True)
-        final = new_run(settings, dataset, run.limits)
+        final = new_run(settings, dataset, run.bounds)
         final.calibration = run.calibration  # of the run that could be calibrated
         fit(final, dataset, folder, threads)
 
 
 def update_settings(run, given):
     """Take over what a resumed run may change; a usage error for what it may not."""
+    taken = {}
     for name, value in given.items():
         saved = getattr(run.settings, name)
         if name in ("data", "patience") or (name == "epochs" and value >= saved):
-            setattr(run.settings, name, value)
+            taken[name] = value
         elif value != saved:
             option = "--" + option_name(name)
             hint = "may only be raised" if name == "epochs" else "cannot change"
@@ -124,7 +123,7 @@ def update_settings(run, given):
         if name == "epochs" and value > saved and run.settings.schedule == "late":
             warn(f"the steps depend on the number of epochs: this is no longer what --epochs {value} trains at once")
     try:
-        run.settings.check()
+        run.settings = replace(run.settings, **taken)
     except CardkgeError as error:
         raise click.UsageError(f"{error}.") from None
 

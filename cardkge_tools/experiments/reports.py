@@ -14,10 +14,9 @@ from cardkge_tools.engine.own import use_model
 from cardkge_tools.engine.ranking import cardinality_violations, ranges, rank_triples
 from cardkge_tools.graph.spelling import counted_look_alikes
 from cardkge_tools.graph.splitting import described, leaks, related_relations
-from cardkge_tools.shell.display import brief
 from cardkge_tools.shell.download import dataset_table
 from cardkge_tools.shell.files import is_stdout, write_json
-from cardkge_tools.shell.terminal import counter, interval, short, table
+from cardkge_tools.shell.terminal import brief, counter, interval, short, table
 
 METRICS = ("hits@1", "hits@3", "hits@5", "hits@10", "mrr")  # shown in percent
 
@@ -232,12 +231,12 @@ def among_sizes(triples, among, dataset):
     return {"mean": float(sizes.mean()), "least": int(sizes.min()), "most": int(sizes.max())}
 
 
-def take_violations(runs, limits, threads):
+def take_violations(runs, bounds, threads):
     """folder -> relation name (`^` before it for the inverse) -> dict of `cardinality_violations`, of runs (folder ->
-    run, data set with its ids) and limits (Constraints)."""
+    run, data set with its ids) and GraphBounds."""
     found = {}
     for name, (each, its_data) in runs.items():
-        its_bounds = limits.for_names(each.entities, each.relations)
+        its_bounds = bounds.for_names(each.entities, each.relations)
         with counter(f"{name}: sums") as progress:
             parts = cardinality_violations(each.best_model(), its_bounds, its_data.train, threads, progress)
         found[name] = {"^" * v["inverse"] + each.relations[v["relation"]]: v for v in parts}
