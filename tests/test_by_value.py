@@ -9,7 +9,7 @@ import pytest
 import cardkge
 from cardkge_tools.answers import calibration, classification
 from cardkge_tools.graph import graphs, rdf
-from cardkge_tools.graph.bounds import Bound, Constraints, Types
+from cardkge_tools.graph.bounds import Bound, GraphBounds, Types
 
 # --- calibrate, of a model whose scores are all 0: pi of all candidates is the same, v pi their share in valid
 
@@ -141,13 +141,14 @@ def test_no_head_is_in_two_folds(monkeypatch):
 
 
 def test_bounds_of_classes_hold_for_the_same_names_in_another_graph():
-    """anna and bob are artists; the other graph has bob, carl and anna, in this order."""
+    """anna and bob are artists, anna has a bound of her own; the other graph has bob, carl and anna, in this order."""
     types = Types(["Artist", "Museum"], [(0, 0), (1, 0), (2, 1)])
     bounds = [Bound("made", 0.0, 2.0, kind="Artist"), Bound("made", 0.0, 0.0, kind="Museum")]
-    limits = Constraints(bounds, ["made"], types, ["anna", "bob", "tate"])
-    assert limits.of(0, [0, 1, 2]).tolist() == [[0, 2], [0, 2], [0, 0]]
+    bounds.append(Bound("made", 1.0, 1.0, subject="anna"))
+    limits = GraphBounds(bounds, ["made"], types, ["anna", "bob", "tate"])
+    assert limits.of(0, [0, 1, 2]).tolist() == [[1, 1], [0, 2], [0, 0]]
     other = limits.for_names(["bob", "carl", "anna"], ["likes", "made"])
-    assert other.of(1, [0, 1, 2]).tolist() == [[0, 2], [0, math.inf], [0, 2]]
+    assert other.of(1, [0, 1, 2]).tolist() == [[0, 2], [0, math.inf], [1, 1]]
     assert other.of(0, [0, 1, 2]).tolist() == [[0, math.inf]] * 3
 
 
@@ -156,6 +157,7 @@ def test_language_tags_have_parts(tag):
     """A literal is one, in a name and in a statement of N-Triples or N-Quads."""
     literal = f'"the colour"@{tag}'
     assert rdf.Prefixes({}).term(literal) == literal
-    assert rdf._LITERAL.fullmatch(f"{literal} <x:graph>".encode()).groups() == (literal.encode(), b"<x:graph>")
+    assert rdf.is_literal(literal) and not rdf.is_literal(f"{literal} <x:graph>")
+    assert rdf.terms_of(f"<x:a> <x:b> {literal} <x:graph> .") == ("<x:a>", "<x:b>", literal, "<x:graph>")
     assert graphs._STATEMENT.fullmatch(f"<x:a> <x:b> {literal} .")
     assert graphs._STATEMENT.fullmatch(f"_:a <x:b> {literal} <x:graph> .")
