@@ -943,12 +943,13 @@ ROOMS = {
     "graph.bound_files": "find_bounds read_bounds write_bounds",
     "graph.mining": "significant_maxima",
     "graph.splitting": "leaks related_relations split_triples",
-    "answers.runs": "Run align_dataset is_run load_run new_model new_run read_config read_outcome save_metrics"
-    " save_run",
+    "answers.runs": "Run is_run load_run new_model new_run read_config save_metrics save_run",
+    "answers.opening": "align_dataset",
     "answers.scope": "Answers scope_pairs",
     "answers.calibration": "Calibration CountPrior calibrate learn_counts",
     "answers.decoding": "Decoder complete",
     "answers.measures": "evaluate_sets",
+    "experiments.trials": "read_outcome",
     "experiments.oracle": "check_oracle oracle write_oracle",
 }
 _ROOM_OF = {name: f"cardkge_tools.{room}" for room, names in ROOMS.items() for name in names.split()}

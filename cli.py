@@ -502,8 +502,7 @@ def violations(folder, other, bounds, data, json_file, plot, threads):
     """
     from cardkge_tools.answers.figures import import_pyplot, plot_violations, run_labels
     from cardkge_tools.answers.opening import open_beside
-    from cardkge_tools.answers.runs import violations_json
-    from cardkge_tools.experiments.reports import show_violations, take_violations
+    from cardkge_tools.experiments.reports import show_violations, take_violations, violations_json
     from cardkge_tools.shell.files import is_stdout, write_json
 
     if plot:

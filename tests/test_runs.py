@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import cardkge
-import cardkge_tools.answers.runs
+import cardkge_tools.shell.files
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def test_a_run_comes_back_bit_by_bit(run, tmp_path, monkeypatch):
 
 def test_the_files_of_a_run(run_folder):
     assert sorted(snapshot(run_folder)) == sorted(
-        {*cardkge_tools.answers.runs.RUN_FILES} - {"calibration.json", "prefixes.tsv", "types.tsv"}
+        {*cardkge_tools.shell.files.RUN_FILES} - {"calibration.json", "prefixes.tsv", "types.tsv"}
     )
     config = json.loads((run_folder / "config.json").read_text())
     assert config["format_version"] == 1
@@ -419,7 +419,7 @@ def test_parameters_that_are_not_finite_do_not_replace_good_ones(run_folder):
 
 
 def test_what_was_left_by_a_crash_is_swept(run_folder):
-    left = run_folder / f"{cardkge_tools.answers.runs.STAGE}1"
+    left = run_folder / f"{cardkge_tools.shell.files.STAGE}1"
     left.mkdir()
     (left / "model.npz").write_text("half")
     cardkge.save_run(cardkge.load_run(run_folder), run_folder)
@@ -427,7 +427,7 @@ def test_what_was_left_by_a_crash_is_swept(run_folder):
     os.utime(left, (0, 0))
     cardkge.save_run(cardkge.load_run(run_folder), run_folder)
     assert sorted(snapshot(run_folder)) == sorted(
-        {*cardkge_tools.answers.runs.RUN_FILES} - {"calibration.json", "prefixes.tsv", "types.tsv"}
+        {*cardkge_tools.shell.files.RUN_FILES} - {"calibration.json", "prefixes.tsv", "types.tsv"}
     )
 
 
@@ -442,15 +442,15 @@ def test_a_save_that_was_killed_between_two_renames_is_finished(run_folder, monk
     later.metrics = None
 
     def killed(source, target):
-        if os.path.basename(target) in cardkge_tools.answers.runs.RUN_FILES or os.path.isdir(source):
+        if os.path.basename(target) in cardkge_tools.shell.files.RUN_FILES or os.path.isdir(source):
             if len(done) == renames:
                 raise Killed
             done.append(target)
         replace(source, target)
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(cardkge_tools.answers.runs.shutil, "rmtree", lambda *_, **__: None)  # a kill leaves it there
-        patch.setattr(cardkge_tools.answers.runs.os, "replace", lambda source, target: killed(source, target))
+        patch.setattr(cardkge_tools.shell.files.shutil, "rmtree", lambda *_, **__: None)  # a kill leaves it there
+        patch.setattr(cardkge_tools.shell.files.os, "replace", lambda source, target: killed(source, target))
         save_within_stage(patch, later, run_folder)
     (left,) = run_folder.glob(".saving*")
     os.utime(left, (0, 0))
@@ -460,7 +460,7 @@ def test_a_save_that_was_killed_between_two_renames_is_finished(run_folder, monk
 
 def save_within_stage(patch, run, folder):
     """save_run, whose files inside the stage are written without a rename."""
-    write = cardkge_tools.answers.runs.replace_file
+    write = cardkge_tools.shell.files.replace_file
 
     def plain(path, content):
         if os.path.dirname(path) == str(folder):
@@ -469,7 +469,7 @@ def save_within_stage(patch, run, folder):
             content(file)
         return None
 
-    patch.setattr(cardkge_tools.answers.runs, "replace_file", plain)
+    patch.setattr(cardkge_tools.shell.files, "replace_file", plain)
     cardkge.save_run(run, folder)
 
 
@@ -491,7 +491,7 @@ def test_a_save_that_cannot_be_finished_says_what_to_do(run_folder, monkeypatch)
     def refused(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(cardkge_tools.answers.runs, "_move_into_place", refused)
+    monkeypatch.setattr(cardkge_tools.shell.files, "_move_into_place", refused)
     with pytest.raises(
         cardkge.CardkgeError, match=r"was cut short \(Permission denied\); move the files of .*-1 into it"
     ):
@@ -516,6 +516,25 @@ def test_other_files_in_a_run_are_left_alone(run_folder):
     (run_folder / "notes.txt").write_text("mine")
     cardkge.save_run(advanced(run_folder), run_folder)
     assert (run_folder / "notes.txt").read_text() == "mine"
+
+
+def test_a_run_of_version_1_0_is_read_as_it_was_trained(run_folder):
+    """Its config.json and its model.npz know nothing of the settings that came later."""
+    run, later = cardkge.load_run(run_folder), ("schedule", "n3", "reciprocal", "softmax-candidates", "no-loops")
+    later += ("final", "extra-negatives", "relation-weight")
+
+    def without(settings):
+        return {name: value for name, value in settings.items() if name not in later}
+
+    rewrite(run_folder / "config.json", lambda config: config.update(settings=without(config["settings"])))
+    with np.load(run_folder / "model.npz") as stored:
+        arrays = dict(stored)
+    state = json.loads(arrays["state"].tobytes())
+    assert state["settings"].keys() > set(later)
+    state["settings"] = without(state["settings"])
+    np.savez(run_folder / "model.npz", **arrays | {"state": np.frombuffer(json.dumps(state).encode(), np.uint8)})
+    assert_same_run(cardkge.load_run(run_folder), run)
+    assert cardkge.load_run(run_folder).settings == run.settings
 
 
 # --- another data set

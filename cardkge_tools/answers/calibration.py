@@ -12,6 +12,7 @@ from cardkge_tools.answers.scope import Answers, loops_to_leave_out, scope_pairs
 from cardkge_tools.definitions.counting import N_KNOWN, count_weights, fit_calibration, fit_counts
 from cardkge_tools.engine.ranking import scored_blocks
 from cardkge_tools.engine.threads import Threads
+from cardkge_tools.shell.files import FORMAT_VERSION, check_version, json_bytes, read_json
 
 BEST = 30  # candidates of each (h, r) that the fit sees all of
 DRAWN = 8  # and those drawn from the rest, each standing for many
@@ -21,6 +22,9 @@ PRIOR = 0.1  # precision, in log odds, of a relation's calibration around that o
 MOST_KNOWN = 1000  # tails; a CountPrior says nothing of heads with more
 GROUPS = 13  # of numbers of known tails, which a CountPrior tells apart
 SIZES = 16  # numbers of new tails that a CountPrior tells apart, the last with all above it
+
+
+ANEW = "`calibrate` writes it anew"  # the remedy of a calibration.json
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,3 +202,63 @@ def _fitting_rows(model, train, valid, heads, relations, pair_weights, seed, thr
     if not blocks:
         raise CardkgeError("calibration: train has no triples, so no (h, r) is in scope")
     return [np.concatenate([blocks[first][i] for first in sorted(blocks)]) for i in range(6)]
+
+
+def calibration_bytes(found, relations, epoch):
+    """calibration.json of a Calibration: for each of the relations, names, a, b, c of `calibration_logits`, for 0, 1
+    and more known tails; epoch: of the model that it is fitted to."""
+    names = "score", "log_softmax", "constant"
+    coefficients = {
+        relation: dict(zip(names, rows.T.tolist(), strict=True))
+        for relation, rows in zip(relations, found.coefficients, strict=True)
+    }
+    counts = {"share": found.share, "valid": found.valid, "missing": found.missing}
+    content = {"format_version": FORMAT_VERSION, "epoch": epoch, **counts, "coefficients": coefficients}
+    if found.prior is not None:
+        prior, of = found.prior, {}
+        for name, own, usual, heads in zip(relations, prior.counts, prior.usual, prior.heads, strict=True):
+            groups = {str(i): {"heads": int(heads[i]), "sizes": usual[i].tolist()} for i in np.flatnonzero(heads)}
+            of[name] = {"counts": own.tolist(), "groups": groups}
+        content["prior"] = {"share": prior.share, "relations": of}
+    return json_bytes(content)
+
+
+def _read_prior(value, relations):
+    """The CountPrior in a calibration, or None; ValueError and the like where it is none."""
+    if value is None:
+        return None
+    rows = [value["relations"][relation] for relation in relations]
+    counts = [np.array(row["counts"], float) for row in rows]
+    usual, heads = np.zeros((len(rows), GROUPS, SIZES)), np.zeros((len(rows), GROUPS), int)
+    for i, row in enumerate(rows):
+        for group, of in row["groups"].items():
+            usual[i, int(group)], heads[i, int(group)] = of["sizes"], of["heads"]
+    if any(x.ndim != 1 or not len(x) for x in counts):
+        raise ValueError("its counts have another shape")
+    if not all(np.isfinite(x).all() and (x >= 0).all() for x in [usual, heads, *counts]) or not 0 < value["share"] < 1:
+        raise ValueError("a count is out of range")
+    return CountPrior(counts, usual, heads, float(value["share"]))
+
+
+def read_calibration(path, relations, epoch):
+    """The Calibration that `calibration_bytes` wrote, None where there is no file. CardkgeError where it is damaged, or
+    of other relations or another epoch."""
+    if not path.exists():
+        return None
+    value = read_json(path, ANEW)
+    check_version(path, value.get("format_version"), ANEW)
+    try:
+        rows = [value["coefficients"][relation] for relation in relations]
+        coefficients = np.array([[row[name] for name in ("score", "log_softmax", "constant")] for row in rows], float)
+        calibration = Calibration(
+            np.ascontiguousarray(coefficients.transpose(0, 2, 1)), float(value["share"]), int(value["valid"]),
+            int(value["missing"]), _read_prior(value.get("prior"), relations),
+        )  # fmt: skip
+        sound = np.isfinite(coefficients).all() and (coefficients[:, :2].sum(1) > 0).all() and 0 < calibration.share < 1
+        if coefficients.shape[1:] != (3, N_KNOWN) or not sound:
+            raise ValueError("a coefficient is out of range")
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise CardkgeError(f"{path}: not a calibration of this run ({error}); {ANEW}") from error
+    if value.get("epoch") != epoch:
+        raise CardkgeError(f"{path}: of epoch {value.get('epoch')}, and the run has gone on; {ANEW}")
+    return calibration

@@ -243,6 +243,12 @@ def take_violations(runs, bounds, threads):
     return found
 
 
+def violations_json(part):
+    """What `violations --json` holds of a run; an upper bound of null says that there is none."""
+    names = ("lower", "upper", "subjects", "outside", "mean", "quartiles")
+    return {relation: {n: None if v[n] == math.inf else v[n] for n in names} for relation, v in part.items()}
+
+
 def examples_per_step(settings, n_triples):
     """The mean number of examples of a step: positive triples and corruptions, or queries (softmax)."""
     if settings.loss == "softmax":
