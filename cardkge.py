@@ -879,9 +879,9 @@ ROOMS = {
     "graph.splitting": "leaks related_relations split_triples",
     "answers.runs": "Run align_dataset is_run load_run new_model new_run read_config read_outcome save_metrics"
     " save_run",
-    "answers.scope": "Answers scope_pairs",
+    "answers.scope": "KnownTails scope_pairs",
     "answers.calibration": "Calibration CountPrior calibrate learn_counts",
-    "answers.decoding": "Decoder complete",
+    "answers.decoding": "Decoded Decoder complete",
     "answers.measures": "evaluate_sets",
     "experiments.oracle": "check_oracle oracle write_oracle",
 }
