@@ -303,7 +303,7 @@ def _completion(entity, known, scores, p, accepted):
 
 
 def rank(scores, answer, known):
-    """The rank of an answer among scores (N,), of ties the mean, other known ones left out: as `rank_triples` has it."""
+    """The rank of an answer among scores (N,), of ties the mean, other known ones left out, as of `rank_triples`."""
     others = np.ones(len(scores), bool)
     others[[*known, answer]] = False
     right = scores[answer]
