@@ -29,6 +29,13 @@ class CardkgeError(Exception):
     """What the program found wrong: a one-line message that says what, where and what to do."""
 
 
+def chosen(what, name, choices):
+    """choices[name], a dict by name; CardkgeError, with the names to choose from, where it has no such name."""
+    if name not in tuple(choices):
+        raise CardkgeError(f"{what} must be one of {', '.join(choices)}; found {name}")
+    return choices[name]
+
+
 def checked_ids(ids, count, what):
     """`ids` as a flat integer array; CardkgeError where it is not, or where an id is outside 0..count - 1."""
     ids = np.asarray(ids)
@@ -198,6 +205,29 @@ class Model:
         for name, ids, d in (("entity", heads, d_h), ("relation", relations, d_r), ("entity", tails, d_t)):
             np.add.at(gradients[name], np.asarray(ids, np.intp), d)  # repeated ids are summed
         return gradients
+
+    def score_pairs(self, heads, relation, tails):
+        """phi(h, r, t) of every head with every tail, under one relation: ids (n,), an id, ids (m,) -> (n, m). None in
+        the place of heads or of tails: every entity."""
+        h, r, t = self.encode(*self._pair_rows(heads, relation, tails))
+        return self.match(self.query_tails(h, r), t)
+
+    def pair_gradients(self, heads, relation, tails, upstream):
+        """d sum(upstream * score_pairs) / d params: upstream (n, m) -> dict of dense arrays like params."""
+        rows = self._pair_rows(heads, relation, tails)
+        gradients = self.zero_gradients()
+        d_rows = self.d_pairs(*self.encode(*rows), upstream, gradients)
+        d_h, d_r, d_t = self.d_encode(*rows, *d_rows, gradients)
+        for ids, d in ((heads, d_h), (tails, d_t)):
+            np.add.at(gradients["entity"], slice(None) if ids is None else np.asarray(ids, np.intp), d)
+        gradients["relation"][relation] += d_r[0]
+        return gradients
+
+    def _pair_rows(self, heads, relation, tails):
+        """Embedding rows (n, w), (1, w), (m, w), ids checked."""
+        (r,) = self.rows(relations=np.array([relation]))
+        h, t = (self.params["entity"] if ids is None else self.rows(ids)[0] for ids in (heads, tails))
+        return h, r, t
 
     def zero_gradients(self):
         """A dict of zeros like params."""
@@ -383,15 +413,47 @@ def hinge_loss(positive, negative, margin):
     return float(value), -(active * p * (1 - p)).sum(1), active * q * (1 - q)
 
 
+# of scores (n, 1 + m), each positive triple's before those of its corruptions: (value, d value / d scores)
+
+
+def _logistic(scores, settings):
+    return logistic_loss(scores, np.where(np.arange(scores.shape[1]) == 0, 1, -1) * np.ones(scores.shape, int))
+
+
+def _hinge(scores, settings):
+    value, d_positive, d_negative = hinge_loss(scores[:, 0], scores[:, 1:], settings.margin)
+    return value, np.concatenate((d_positive[:, None], d_negative), 1)
+
+
+LOSSES = {"logistic": _logistic, "hinge": _hinge}
+
+
 # ------------------------------------------------------------------------------------------------------------------
 # 4. The regulariser (paper, Eqs. 3-5)
 # ------------------------------------------------------------------------------------------------------------------
 
 
 def violation(sums, lower, upper):
-    """Eq. 5: G = max(0, lower - X) + max(0, X - upper), and its slope d G / d X in {-1, 0, 1} (0 at the bounds)."""
+    """Eq. 5: G = max(0, lower - X) + max(0, X - upper), which is 0 where lower <= X <= upper (Eqs. 3, 4); and its slope
+    d G / d X in {-1, 0, 1} (0 at the bounds)."""
     g = np.maximum(0, lower - sums) + np.maximum(0, sums - upper)
     return g, 1.0 * (sums > upper) - 1.0 * (sums < lower)
+
+
+def subject_scores(model, relation, subjects, objects, inverse=False):
+    """phi of each subject with each object (None: every entity), (n, m): of h with t, or where inverse of t with h,
+    which a reciprocal model scores as (t, r + R, h)."""
+    if inverse and not model.reciprocal:
+        return model.score_pairs(objects, relation, subjects).T
+    return model.score_pairs(subjects, relation + inverse * model.n_relations, objects)
+
+
+def d_subject_scores(model, relation, subjects, objects, inverse, upstream):
+    """d sum(upstream * subject_scores) / d params, a dict like params, for upstream (n, m)."""
+    upstream = upstream.astype(model.dtype)
+    if inverse and not model.reciprocal:
+        return model.pair_gradients(objects, relation, subjects, upstream.T)
+    return model.pair_gradients(subjects, relation + inverse * model.n_relations, objects, upstream)
 
 
 def cardinality_sums(model, relation, subjects, objects=None, weights=None, inverse=False):
@@ -400,17 +462,11 @@ def cardinality_sums(model, relation, subjects, objects=None, weights=None, inve
     relation an id, subjects (n,) ids; objects (m,) ids, or None for all entities, exactly; weights (m,), 1 if None.
     inverse: X_rt = sum over objects h of weight_h p(h, r, t), for the subjects t, scored as `score_heads` does.
     """
-    relation, inverse = _as_scored(model, relation, inverse)
-    rows = _pair_rows(model, relation, subjects, objects)
-    h, r, t = model.encode(*(rows[::-1] if inverse else rows))
-    size, others = (len(t), len(h)) if inverse else (len(h), len(t))
-    weights, sums = _weights_of(others, weights), np.empty(size)
-    for i in range(0, size, 64):  # not all pairs at once
-        part = slice(i, i + 64)
-        heads, tails = (h, t[part]) if inverse else (h[part], t)
-        scores = model.match(model.query_tails(heads, r), tails)
-        scores = scores.T if inverse else scores  # of subjects by objects
-        sums[part] = probability(scores).astype(np.float64, copy=False) @ weights
+    weights = _weights(model, objects, weights)
+    sums = np.empty(len(subjects))
+    for i in range(0, len(subjects), 64):  # not all pairs at once
+        scores = subject_scores(model, relation, subjects[i : i + 64], objects, inverse)
+        sums[i : i + 64] = probability(scores) @ weights
     return sums
 
 
@@ -421,51 +477,27 @@ def cardinality_penalty(model, bounds, relation, subjects, objects=None, weights
     Returns (sum of G, its gradients as a dict like params, X (n,)). With sampled objects X may be unbiased; G is not,
     since max(0, .) is convex: E[G(X)] >= G(E[X]).
     """
-    bounded, side = relation, inverse
-    relation, inverse = _as_scored(model, relation, inverse)
-    rows = _pair_rows(model, relation, subjects, objects)  # which checks the ids
-    rows = rows[::-1] if inverse else rows
+    p = probability(subject_scores(model, relation, subjects, objects, inverse))
     if hasattr(bounds, "of"):
-        lower, upper = bounds.of(bounded, subjects, side).T
+        lower, upper = bounds.of(relation, subjects, inverse).T
     else:
-        lower, upper = np.asarray(bounds, np.float64)[bounded]
-    h, r, t = model.encode(*rows)
-    p = probability(model.match(model.query_tails(h, r), t))
-    p = p.T if inverse else p  # of subjects by objects
-    weights = _weights_of(p.shape[1], weights)
-    sums = p.astype(np.float64, copy=False) @ weights
-    g, slope = violation(sums, lower, upper)
-    upstream = (slope[:, None] * weights * p * (1 - p)).astype(model.dtype)
-    objects = np.arange(model.n_entities) if objects is None else objects
-    heads, tails, upstream = (objects, subjects, upstream.T) if inverse else (subjects, objects, upstream)
-    return float(g.sum()), _pair_gradients(model, relation, heads, tails, rows, upstream), sums
+        lower, upper = np.asarray(bounds, np.float64)[relation]
+    weights = _weights(model, objects, weights)
+    sums = p @ weights  # Eq. 4
+    g, slope = violation(sums, lower, upper)  # Eq. 5
+    d_scores = slope[:, None] * weights * p * (1 - p)
+    return float(g.sum()), d_subject_scores(model, relation, subjects, objects, inverse, d_scores), sums
 
 
 def sampled_negatives(model, relation, subjects, objects, weights):
     """A control for the regulariser that knows nothing of bounds: the pairs of its sample as negatives, the sum over
     h and t of weight_t log(1 + exp(phi(h, r, t))). Arguments as for `cardinality_penalty`. Returns (value, gradients).
     """
-    rows = _pair_rows(model, relation, subjects, objects)
-    h, r, t = model.encode(*rows)
-    scores = model.match(model.query_tails(h, r), t)
+    scores = subject_scores(model, relation, subjects, objects)
     softplus = np.log1p(np.exp(-np.abs(scores))) + np.maximum(scores, 0)
-    weights = _weights_of(scores.shape[1], weights)
-    upstream = (weights * probability(scores)).astype(model.dtype)
-    value = float((softplus.astype(np.float64, copy=False) @ weights).sum())
-    objects = np.arange(model.n_entities) if objects is None else objects
-    return value, _pair_gradients(model, relation, subjects, objects, rows, upstream)
-
-
-def _pair_gradients(model, relation, heads, tails, rows, upstream):
-    """d sum(upstream * phi) / d params, as a dict like params; upstream (n, m) of heads and tails, whose embedding rows
-    (and the relation's between them) are `rows`."""
-    gradients = model.zero_gradients()
-    d_rows = model.d_pairs(*model.encode(*rows), upstream, gradients)
-    d_h, d_r, d_t = model.d_encode(*rows, *d_rows, gradients)
-    np.add.at(gradients["entity"], np.asarray(heads, np.intp), d_h)
-    np.add.at(gradients["entity"], np.asarray(tails, np.intp), d_t)
-    gradients["relation"][relation] += d_r[0]
-    return gradients
+    weights = _weights(model, objects, weights)
+    d_scores = weights * probability(scores)
+    return float((softplus @ weights).sum()), d_subject_scores(model, relation, subjects, objects, False, d_scores)
 
 
 class UpperBounds:
@@ -492,28 +524,15 @@ def training_bounds(bounds, settings, n_relations):
     return UpperBounds(bounds) if hasattr(bounds, "of") else np.asarray(bounds, np.float64) * [0, 1]
 
 
-def _as_scored(model, relation, inverse):
-    """(row of the relation, whether subjects stand as tails): a reciprocal model scores (?, r, t) as (t, r + R, ?)."""
-    return (relation + model.n_relations, False) if inverse and model.reciprocal else (relation, inverse)
-
-
-def _weights_of(count, weights):
+def _weights(model, objects, weights):
+    """(m,) float64, 1 if None, of m objects, all entities if None."""
+    count = model.n_entities if objects is None else len(objects)
     return np.ones(count) if weights is None else np.asarray(weights, np.float64)
-
-
-def _pair_rows(model, relation, subjects, objects):
-    """Embedding rows (n, w), (1, w), (m, w) of subjects, relation and objects (None: every entity), ids checked."""
-    (h,) = model.rows(heads=subjects)
-    (r,) = model.rows(relations=np.array([relation]))
-    (t,) = (model.params["entity"],) if objects is None else model.rows(tails=objects)
-    return h, r, t
 
 
 # ------------------------------------------------------------------------------------------------------------------
 # 5. Sampling its sums (paper, Lower Bound Estimation, Eq. 7, and Sum Estimation)
 # ------------------------------------------------------------------------------------------------------------------
-
-SAMPLINGS = ("exact", "uniform", "importance", "bernoulli")
 
 
 def tail_frequency(triples, relation, n_entities):
@@ -521,36 +540,62 @@ def tail_frequency(triples, relation, n_entities):
     return 1.0 + np.bincount(triples[triples[:, 1] == relation, 2], minlength=n_entities)
 
 
-def inclusion_probabilities(frequency, omega, sizes=1.0):
-    """b = min(1, c frequency), with c such that the sum of sizes * b is omega: of classes of `sizes` entities each, or
-    of single ones. (n,) float64 in (0, 1]."""
-    sizes = np.broadcast_to(sizes, frequency.shape)
-    capped = np.zeros(len(frequency), bool)
-    while True:  # a round that caps no further class is the last
-        total = (sizes * frequency)[~capped].sum()
-        c = (omega - sizes[capped].sum()) / total if total else 0.0
-        more = ~capped & (c * frequency > 1)
-        if not more.any():
-            return np.where(capped, 1.0, c * frequency)
-        capped |= more
+def inclusion_probabilities(frequency, omega):
+    """b = min(1, c frequency), with c such that b adds up to omega, at most N. frequency (N,) > 0; (N,) float64 in
+    (0, 1]."""
+    f = np.sort(frequency)[::-1]
+    rest = np.cumsum(f[::-1])[::-1]  # of f[j:]
+    c = (omega - np.arange(len(f))) / rest  # where b is 1 for f[:j], and c f for f[j:]
+    return np.minimum(1, c[np.argmax(c * f <= 1)] * frequency)
+
+
+INCLUSIONS = {
+    "frequency": inclusion_probabilities,
+    "uniform": lambda frequency, omega: np.full(len(frequency), omega / len(frequency)),
+}
 
 
 def object_probabilities(kind, triples, relation, n_entities, omega, inclusion="frequency"):
-    """(N,) float64: q_r(t) for importance sampling; for the others the probability that t is in a sample (b_t)."""
-    omega = omega if kind == "importance" else min(omega, n_entities)
+    """(N,) float64: q_r(t) for importance sampling; for the others b_t, the probability that t is in a sample."""
+    chosen("sampling", kind, SAMPLINGS)
+    b = chosen("inclusion", inclusion, INCLUSIONS)
     frequency = tail_frequency(triples, relation, n_entities)
     if kind == "exact":
         return np.ones(n_entities)
     if kind == "importance":
         return frequency / frequency.sum()
-    if kind == "bernoulli" and inclusion == "frequency":
-        return inclusion_probabilities(frequency, omega)
-    return np.full(n_entities, omega / n_entities)
+    return (b if kind == "bernoulli" else INCLUSIONS["uniform"])(frequency, min(omega, n_entities))
 
 
-def draw_objects(rng, kind, triples, relations, n_entities, omega, inclusion="frequency"):
-    """The objects over which X_hr is summed (paper, Lower Bound Estimation and Sum Estimation): an (objects, weights)
-    for each of the relations, to be shared by its subjects.
+def draw_exact(rng, b, omega):
+    """All entities, each with weight 1."""
+    return np.arange(len(b)), np.ones(len(b))
+
+
+def draw_uniform(rng, b, omega):
+    """Eq. 7: omega distinct entities, each with weight 1."""
+    objects = rng.choice(len(b), min(omega, len(b)), replace=False)
+    return objects, np.ones(len(objects))
+
+
+def draw_importance(rng, q, omega):
+    """omega entities, with repetition, each with weight 1 / (omega q)."""
+    objects = rng.choice(len(q), omega, p=q)
+    return objects, 1 / (omega * q[objects])
+
+
+def draw_bernoulli(rng, b, omega):
+    """Each entity independently with probability b, with weight 1 / b."""
+    objects = np.flatnonzero(rng.random(len(b)) < b)
+    return objects, 1 / b[objects]
+
+
+SAMPLINGS = {"exact": draw_exact, "uniform": draw_uniform, "importance": draw_importance, "bernoulli": draw_bernoulli}
+
+
+def draw_objects(rng, kind, triples, relation, n_entities, omega, inclusion="frequency"):
+    """The objects over which X_hr is summed (paper, Lower Bound Estimation and Sum Estimation), to be shared by the
+    subjects of the relation, and their weights: (ids (m,), (m,) float64).
 
     kind         objects                                                weight            X estimate
     exact        all N                                                  1                 the sum itself
@@ -559,60 +604,44 @@ def draw_objects(rng, kind, triples, relations, n_entities, omega, inclusion="fr
     bernoulli    each t independently with probability b_t, sum omega   1 / b_t           unbiased
 
     q_r(t) = (1 + count of t as a tail of r in train) / (N + triples of r). b_t is omega / N (inclusion="uniform") or
-    min(1, c q_r(t)) with c such that they add up to omega ("frequency").
+    min(1, c q_r(t)) with c such that they add up to omega ("frequency"). CardkgeError for another kind or inclusion.
     """
-    everyone, omega = np.arange(n_entities), omega if kind == "importance" else min(omega, n_entities)
-    if kind == "exact":
-        return [(everyone, np.ones(n_entities)) for _ in relations]
-    if kind == "uniform":
-        drawn = choose_distinct(rng, [everyone] * len(relations), [omega] * len(relations))
-        return [(objects, np.ones(omega)) for objects in drawn]
-    if kind == "importance":  # q_r: one of the N entities, or the tail of one of the n_r triples, each as likely
-        urns = [np.append(everyone, np.sort(triples[triples[:, 1] == r, 2])) for r in relations]
-        picks = rng.integers(0, [[len(urn)] for urn in urns], size=(len(relations), omega))
-        q = [object_probabilities(kind, triples, r, n_entities, omega) for r in relations]
-        return [(urn[pick], 1 / (omega * q_r[urn[pick]])) for urn, pick, q_r in zip(urns, picks, q)]
-    return draw_bernoulli(rng, triples, relations, n_entities, omega, inclusion)
+    chances = object_probabilities(kind, triples, relation, n_entities, omega, inclusion)
+    return SAMPLINGS[kind](rng, chances, omega)
 
 
-def draw_bernoulli(rng, triples, relations, n_entities, omega, inclusion):
-    """`draw_objects` where each entity t is in the sample independently, with probability b_t.
-
-    Entities with the same b are a class. How many of a class are in the sample is binomial, and every subset of that
-    size is as likely.
-    """
-    members, chances = [], []
-    for r in relations:
-        frequency = tail_frequency(triples, r, n_entities) if inclusion == "frequency" else np.ones(n_entities)
-        values, sizes = np.unique(frequency, return_counts=True)
-        members.append([np.flatnonzero(frequency == value) for value in values])
-        chances.append(inclusion_probabilities(values, omega, sizes))
-    classes = [one for of_relation in members for one in of_relation]
-    takes = rng.binomial([len(one) for one in classes], np.concatenate(chances))
-    chosen, last = choose_distinct(rng, classes, takes), np.cumsum([len(b) for b in chances])
-    parts = [slice(end - len(b), end) for b, end in zip(chances, last)]
-    return [(np.concatenate(chosen[part]), 1 / np.repeat(b, takes[part])) for b, part in zip(chances, parts)]
+POOLS = {
+    "relation": lambda triples, relation, n_entities: np.unique(triples[triples[:, 1] == relation, 0]),
+    "entities": lambda triples, relation, n_entities: np.arange(n_entities),
+}
 
 
-def draw_subjects(rng, pool, triples, relations, n_entities, mu):
-    """mu subjects of each relation, uniformly without repetition, all where there are fewer: of the relation's heads in
-    train (pool="relation") or of all entities ("entities"). A list of id arrays."""
-    heads = [
-        np.unique(triples[triples[:, 1] == r, 0]) if pool == "relation" else np.arange(n_entities) for r in relations
-    ]
-    return choose_distinct(rng, heads, [min(mu, len(ids)) for ids in heads])
+def draw_subjects(rng, pool, triples, relation, n_entities, mu):
+    """mu subjects of the relation, uniformly without repetition, all where there are fewer: of the relation's heads in
+    train (pool="relation") or of all entities ("entities"). Ids (at most mu,)."""
+    heads = chosen("subject_pool", pool, POOLS)(triples, relation, n_entities)
+    return rng.choice(heads, min(mu, len(heads)), replace=False)
 
 
-def choose_distinct(rng, pools, takes):
-    """takes[i] distinct members of each pool, every subset as likely: Floyd's algorithm, one random number a member."""
-    uniforms, chosen = iter(rng.random(int(sum(takes)))), []
-    for pool, take in zip(pools, takes):
-        places = []
-        for last in range(len(pool) - take, len(pool)):
-            place = int(next(uniforms) * (last + 1))
-            places.append(last if place in places else place)
-        chosen.append(pool[np.array(places, int)])
-    return chosen
+def bounded_relations(bounds):
+    """Ids of the relations that bound the tails of heads, and of those that bound the heads of tails."""
+    if hasattr(bounds, "of"):
+        return np.flatnonzero(bounds.is_bounded()), np.flatnonzero(bounds.is_bounded(inverse=True))
+    return np.flatnonzero(is_bounded(bounds)), []
+
+
+def draw_samples(rng, triples, bounded, n_entities, settings):
+    """The regulariser's sample for one step: (relation, subjects, objects, weights, inverse) for each of the relations
+    that are `bounded`, two lists as `bounded_relations` gives them; where inverse, subjects are tails, drawn like heads
+    of triples turned round."""
+    samples = []
+    for inverse, relations in enumerate(bounded):
+        ends = triples[:, ::-1] if inverse else triples
+        for r in relations:
+            subjects = draw_subjects(rng, settings.subject_pool, ends, r, n_entities, settings.subjects)
+            what = settings.sampling, ends, r, n_entities, settings.objects, settings.inclusion
+            samples.append((r, subjects, *draw_objects(rng, *what), bool(inverse)))
+    return samples
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -625,20 +654,18 @@ def objective(model, heads, relations, tails, settings, bounds=None, samples=())
     does.
 
     heads, relations, tails: (n, 1 + m) ids; column 0 is the positive triple, the others its corruptions. samples: a
-    (relation, subjects, objects, weights) each, as `cardinality_penalty` takes them, with bounds (R, 2).
+    (relation, subjects, objects, weights) each, as `cardinality_penalty` takes them, with its bounds, as they are: what
+    becomes of lower bounds under uniform sampling is `training_bounds`' to say, and its alone.
     The L2 penalty is settings.l2 / 2 ||row||^2 for the head's, relation's and tail's row of every example.
 
     Returns ({"objective", "loss", "l2", "penalty"}, gradients): objective = loss + l2 + lambda * penalty, all sums.
     """
+    if settings.loss == "softmax":
+        raise CardkgeError("softmax has an objective of its own: cardkge.softmax_objective, trained by softmax_loop")
     ids = [np.asarray(part) for part in (heads, relations, tails)]
     flat = [part.ravel() for part in ids]
     scores = model.score(*flat).reshape(ids[0].shape)
-    if settings.loss == "logistic":
-        labels = np.where(np.arange(scores.shape[1]) == 0, 1, -1) * np.ones(scores.shape, int)
-        loss, upstream = logistic_loss(scores, labels)
-    else:
-        loss, d_positive, d_negative = hinge_loss(scores[:, 0], scores[:, 1:], settings.margin)
-        upstream = np.concatenate((d_positive[:, None], d_negative), 1)
+    loss, upstream = chosen("loss", settings.loss, LOSSES)(scores, settings)
     gradients = model.gradients(*flat, upstream.ravel())
 
     l2 = 0.0
@@ -674,11 +701,42 @@ def adagrad_step(param, accumulator, gradient, learning_rate):
     param -= np.where(moved, param.dtype.type(learning_rate) * gradient / root, 0)
 
 
+OPTIMIZERS = {
+    "adagrad": adagrad_step,
+    "sgd": lambda param, accumulator, gradient, learning_rate: sgd_step(param, gradient, learning_rate),
+}
+
+
 def project_rows(array, rows=None):
     """Each row (or the distinct rows given) to L2 norm 1, in place; a row of zeros stays one."""
     rows = slice(None) if rows is None else rows
     norms = np.sqrt((array[rows] ** 2).sum(-1, keepdims=True))
     array[rows] /= np.where(norms > 0, norms, 1)
+
+
+PROJECTIONS = {"unit": project_rows, "none": lambda array: None}  # of the entities' rows
+
+
+def update_params(model, accumulators, gradients, settings, rate):
+    """One step of the optimiser on all parameters, and the projection."""
+    step = chosen("optimizer", settings.optimizer, OPTIMIZERS)
+    project = chosen("project", settings.project, PROJECTIONS)
+    for name, gradient in gradients.items():
+        step(model.params[name], accumulators.get(name), gradient, rate)
+    project(model.params["entity"])
+
+
+SCHEDULES = {  # what the rate is multiplied by, a share of the run's epochs being done
+    "constant": lambda done: 1.0,
+    "late": lambda done: min(1.0, 2 - 2 * done),
+}
+
+
+def learning_rate(settings, epoch, share):
+    """The rate of a step, `share` of its epoch's steps being done. Schedule "late": as given in the first half of the
+    run, then linearly down to 0 (and of SGD divided by 1 + decay * epoch, as always)."""
+    rate = settings.learning_rate / (1 + settings.decay * epoch)  # decay is 0 for AdaGrad
+    return rate * chosen("schedule", settings.schedule, SCHEDULES)((epoch + share) / settings.epochs)
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -728,13 +786,29 @@ def batch_limits(n, settings):
     return [n * i // batches for i in range(batches + 1)]
 
 
-def algorithm_1(model, triples, settings, bounds=None):
+def draw_epoch(rng, triples, bounded, sizes, settings):
+    """What Algorithm 1 draws in an epoch. Yields for each step the heads, relations and tails of its examples, ids
+    (n, 1 + m) each, and the regulariser's samples, as `objective` takes them. sizes: (N, R); bounded: as for
+    `draw_samples`."""
+    known = np.sort(triple_keys(*triples.T, *sizes)) if settings.filter_negatives else None
+    shuffled = triples[rng.permutation(len(triples))]
+    for first, last in itertools.pairwise(batch_limits(len(triples), settings)):
+        batch = shuffled[first:last]
+        ends = corruptions(rng, batch, settings.negatives, sizes[0], known, sizes[1])
+        relations = np.repeat(batch[:, 1:2], ends.shape[1], axis=1)
+        yield ends[..., 0], relations, ends[..., 1], draw_samples(rng, triples, bounded, sizes[0], settings)
+
+
+def algorithm_1(model, triples, settings, bounds=None, draws=None):
     """Trains any Model in place, as the paper's Algorithm 1 says: draw, corrupt, objective, step, project.
 
-    triples (n, 3), train; settings a `Settings`; bounds as for `cardinality_penalty`, None for none. What
-    is drawn depends on the seed alone,
-    and is what `train`, the fast form, draws. Returns for each epoch a dict of means over its steps: objective, loss,
-    l2, penalty. The softmax loss has a loop of its own, `softmax_loop`.
+    triples (n, 3), train; settings a `Settings`; bounds as for `cardinality_penalty`, None for none: `training_bounds`
+    says which of them are trained with, the one place where lower bounds become 0 under uniform sampling. draws(epoch)
+    yields what `draw_epoch` does, None: `draw_epoch`, from the seed and the epoch. `train`, the fast form, draws
+    otherwise: given its draws, this loop makes its steps.
+
+    Returns for each epoch a dict of means over its steps: objective, loss, l2, penalty. The softmax loss has a loop of
+    its own, `softmax_loop`.
     """
     if settings.loss == "softmax":
         raise CardkgeError("softmax has a loop of its own: cardkge.softmax_loop")
@@ -742,74 +816,25 @@ def algorithm_1(model, triples, settings, bounds=None):
     bounds = training_bounds(bounds, settings, sizes[1])
     bounded = bounded_relations(bounds) if bounds is not None and settings.penalty_weight > 0 else ([], [])
     accumulators = {name: np.full_like(array, settings.accumulator) for name, array in model.params.items()}
-    known = np.sort(triple_keys(*triples.T, *sizes)) if settings.filter_negatives else None
-    limits, history = batch_limits(len(triples), settings), []
-    if settings.project == "unit":
-        project_rows(model.params["entity"])
+    steps, history = len(batch_limits(len(triples), settings)) - 1, []
+    chosen("project", settings.project, PROJECTIONS)(model.params["entity"])
     for epoch in range(settings.epochs):
-        order = np.random.default_rng([settings.seed, 1, epoch]).permutation(len(triples))
+        rng = np.random.default_rng([settings.seed, epoch])
+        drawn = draws(epoch) if draws else draw_epoch(rng, triples, bounded, sizes, settings)
         totals = dict.fromkeys(("objective", "loss", "l2", "penalty"), 0.0)
-        for step, (first, last) in enumerate(itertools.pairwise(limits)):
-            rng = np.random.default_rng([settings.seed, 2, epoch, step])
-            batch = triples[order[first:last]]
-            batch = batch[np.argsort(batch[:, 1], kind="stable")]  # the order in a batch is the fast form's
-            ends = corruptions(rng, batch, settings.negatives, sizes[0], known, sizes[1])
-            relations = np.repeat(batch[:, 1:2], ends.shape[1], axis=1)
-            samples = draw_samples(rng, triples, bounded, sizes[0], settings)
-            parts, gradients = objective(model, ends[..., 0], relations, ends[..., 1], settings, bounds, samples)
-            rate = learning_rate(settings, epoch, step / (len(limits) - 1))
-            update_params(model, accumulators, gradients, settings, rate)
+        for step, (heads, relations, tails, samples) in enumerate(drawn):
+            parts, gradients = objective(model, heads, relations, tails, settings, bounds, samples)
+            update_params(model, accumulators, gradients, settings, learning_rate(settings, epoch, step / steps))
             totals = {name: totals[name] + parts[name] for name in totals}
-        history.append({name: total / (len(limits) - 1) for name, total in totals.items()})
+        history.append({name: total / steps for name, total in totals.items()})
     return history
-
-
-def learning_rate(settings, epoch, share):
-    """The rate of a step, `share` of its epoch's steps being done. Schedule "late": as given in the first half of the
-    run, then linearly down to 0 (and of SGD divided by 1 + decay * epoch, as always)."""
-    rate = settings.learning_rate / (1 + settings.decay * epoch)  # decay is 0 for AdaGrad
-    return rate * min(1.0, 2 - 2 * (epoch + share) / settings.epochs) if settings.schedule == "late" else rate
-
-
-def update_params(model, accumulators, gradients, settings, rate):
-    """One step of the optimiser on all parameters, and the projection."""
-    for name, gradient in gradients.items():
-        if settings.optimizer == "adagrad":
-            adagrad_step(model.params[name], accumulators[name], gradient, rate)
-        else:
-            sgd_step(model.params[name], gradient, rate)
-    if settings.project == "unit":
-        project_rows(model.params["entity"])
-
-
-def bounded_relations(bounds):
-    """Ids of the relations that bound the tails of heads, and of those that bound the heads of tails."""
-    if hasattr(bounds, "of"):
-        return np.flatnonzero(bounds.is_bounded()), np.flatnonzero(bounds.is_bounded(inverse=True))
-    return np.flatnonzero(is_bounded(bounds)), []
-
-
-def draw_samples(rng, triples, bounded, n_entities, settings):
-    """The regulariser's sample for one step: a (relation, subjects, objects, weights, inverse) for each of the
-    relations that are `bounded`, two lists; where inverse, subjects are tails, drawn like heads of triples turned
-    round."""
-    samples = []
-    for inverse, relations in enumerate(bounded):
-        if len(relations) == 0:
-            continue
-        ends = triples[:, ::-1] if inverse else triples
-        subjects = draw_subjects(rng, settings.subject_pool, ends, relations, n_entities, settings.subjects)
-        what = settings.sampling, ends, relations, n_entities, settings.objects, settings.inclusion
-        drawn = zip(relations, subjects, draw_objects(rng, *what))
-        samples += [(r, heads, *objects, bool(inverse)) for r, heads, objects in drawn]
-    return samples
 
 
 # ------------------------------------------------------------------------------------------------------------------
 # 8. Evaluation (paper, Evaluation Protocol)
 # ------------------------------------------------------------------------------------------------------------------
 
-TIES = ("realistic", "optimistic", "pessimistic")
+TIES = {"realistic": 0.5, "optimistic": 0.0, "pessimistic": 1.0}  # the share of equal scores that stand before
 HITS = (1, 3, 5, 10)
 
 
@@ -820,7 +845,7 @@ def filtered_ranks(model, triples, known=(), ties="realistic"):
     triples (n, 3), known (m, 3) ids. Ties: "optimistic" the best rank among equal scores, "pessimistic" the worst,
     "realistic" their mean. Raises CardkgeError where a score is NaN. `rank_triples` is the fast form.
     """
-    share = {"optimistic": 0.0, "realistic": 0.5, "pessimistic": 1.0}[ties]
+    share = chosen("ties", ties, TIES)
     true, ranks = {tuple(triple) for triple in np.asarray(known).tolist()}, np.empty((len(triples), 2))
     for i, triple in enumerate(np.asarray(triples)):
         for side, column in enumerate((0, 2)):
@@ -860,7 +885,7 @@ ROOMS = {
     "definitions.settings": "PAPER DIMS OWN_DIM Settings fits option_name softmax_defaults",
     "definitions.softmax": "softmax_loss draw_candidates queries_of without_loops softmax_objective group_keys"
     " shuffle_queries step_candidates softmax_loop",
-    "definitions.counting": "N_KNOWN calibration_logits log_sum_exp calibration_loss fit_calibration mean_count tilt_to"
+    "definitions.counting": "N_KNOWN calibration_logits log_sum_exp calibration_loss fit_calibration"
     " size_probabilities fit_counts log_choose count_weights conditioned",
     "definitions.measures": "auc label_metrics metrics_by_relation",
     "engine.threads": "Threads count_cores",

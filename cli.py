@@ -153,6 +153,13 @@ def mine(ctx, data, columns, population, confidence, likelihood, min_support, ou
 @option("--header", bool, False, "Tables: the first line names the columns.")
 @option("--delimiter", str, None, "Tables: between fields.  [default: tab, or a comma in .csv]")
 @option("--normalise", bool, False, "Tables: names in NFC, without spaces at their ends.")
+@click.option(
+    "--format",
+    "form",
+    type=choice("nt", "nq", "ttl", "trig", "rdf", "jsonld", "tsv", "csv"),
+    help="Of every FILE, whatever its name ends in.",
+)
+@option("--base", str, None, "RDF: the IRI that relative IRIs are relative to.  [default: the place of the file]")
 @option("--force", bool, False, "Replace an imported graph at --out.")
 @json_option
 def import_(files, out, bounds, prefix, force, json_file, **options):
@@ -662,7 +669,7 @@ def oracle():
 
 @oracle.command()
 @click.argument("file", type=OUTPUT)
-@option("--version", click.IntRange(1, 3), 3, "Of the values; 2 adds softmax, N3, reciprocals; 3 counts.")
+@option("--version", click.IntRange(1, 4), 4, "Of the values; 2 adds softmax, N3, reciprocals; 3 and 4 counts.")
 def write(file, version):
     """Write the reference values, inputs and outputs, to FILE (JSON)."""
     from cardkge_tools.experiments.oracle import write_oracle

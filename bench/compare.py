@@ -179,7 +179,7 @@ class Bench:
         examples = epochs * len(dataset.train) * (1 + run.settings.negatives)
 
         def task():
-            run.settings.epochs = run.epoch + dropped + epochs
+            run.settings = dataclasses.replace(run.settings, epochs=run.epoch + dropped + epochs)
             cardkge.train(run, dataset, threads)
             return sum(record["seconds"] for record in run.history[-epochs:]) / examples
 

@@ -6,16 +6,19 @@
 An exercise is ten points, 10 k / n where k of its n tests pass. A file that does not import, or runs for more than
 --seconds, has 0; one that was not handed in "-". --run takes from a student's file what stands between "your part"
 and "the tests", and the imports above it; all else from the exercise as it was given, so that every student has the
-same tests. It executes what students wrote: do that where it can harm nothing.
+same tests. It executes what students wrote: do that where it can harm nothing. Whatever ends it, Ctrl-C too, ends the
+programs that it runs and all that they have started.
 
 What is wrong with a folder is one line on stderr, the others are counted; exit code 1 then.
 """
 
 import argparse
 import ast
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -73,6 +76,19 @@ def imports(text):
     return "".join(f"{ast.unparse(node)}\n" for node in kept if getattr(node, "module", "") != "__future__")
 
 
+def call(command, seconds, **options):
+    """Runs a program of a student's. However it ends, by itself, after so many seconds (subprocess.TimeoutExpired) or
+    because this program is to stop, all that it has started ends with it."""
+    silent = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, start_new_session=True, **silent, **options)  # a process group of its own
+    try:
+        process.wait(seconds)
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody of the group is left
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
 def run(path, seconds):
     """Runs the exercise that was handed in as `path` with the tests as they were given; writes its report beside it."""
     report = path.with_suffix(".xml")
@@ -87,7 +103,7 @@ def run(path, seconds):
         command = [sys.executable, "-m", "pytest", "-q", *arguments, str(Path(folder) / path.name)]
         settings = {"OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_ADDOPTS": ""}
         try:
-            subprocess.run(command, cwd=COURSE.parent, env=os.environ | settings, capture_output=True, timeout=seconds)
+            call(command, seconds, cwd=COURSE.parent, env=os.environ | settings)
             fault = "the program ended before the tests did" if not has_tests(report) else None
         except subprocess.TimeoutExpired:
             fault = f"stopped after {seconds:g} seconds"
@@ -151,7 +167,14 @@ def table(rows, tsv):
     return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells]
 
 
+def stop(number, frame):
+    """Ctrl-C and the like: through every `finally`, then the exit code that the shell expects."""
+    sys.exit(128 + number)
+
+
 def main():
+    for name in {"SIGINT", "SIGTERM", "SIGHUP"} & set(vars(signal)):
+        signal.signal(getattr(signal, name), stop)
     parser = argparse.ArgumentParser(description="Points of the exercises: one row for each student's folder.")
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="of one student, whose name it has")
     parser.add_argument("--run", action="store_true", help="run the exercises first, with the tests as they were given")

@@ -19,6 +19,8 @@ sys.path.insert(0, str(ROOT))
 
 import cardkge  # noqa: E402
 import cli  # noqa: E402
+from cardkge_tools.engine.plain import PlainTrainer  # noqa: E402
+from cardkge_tools.engine.trainer import Batches  # noqa: E402
 
 # the same examples in every run: a failure is somebody's change, not chance
 hypothesis.settings.register_profile("cardkge", derandomize=True, deadline=None)
@@ -40,6 +42,20 @@ def forget_classes():
     yield
     cardkge.MODELS.clear()
     cardkge.MODELS.update(before)
+
+
+def draws_of_train(model, triples, settings, bounds=None):
+    """What `train` draws, as `algorithm_1` takes its draws."""
+    trainer = PlainTrainer(model, {}, settings, bounds, triples, None)
+    batches = Batches(trainer, triples)
+
+    def draws(epoch):
+        for step in range(batches.steps):
+            ends, relations, samples = batches.draw(epoch, step)
+            relations = np.repeat(relations[:, None], ends.shape[1], axis=1)
+            yield ends[..., 0], relations, ends[..., 1], samples or ()
+
+    return draws
 
 
 @pytest.fixture
@@ -83,6 +99,11 @@ def toy(make_dataset):
     triples += [((i + 1) % n, 2, i) for i in range(n)]
     triples = np.random.default_rng(5).permutation(np.array(triples))
     return make_dataset(triples[:30], triples[30:35], triples[35:], n, 3)
+
+
+def thorough(*values):
+    """A case of a parametrized test that belongs to the thorough ones."""
+    return pytest.param(*values, marks=pytest.mark.thorough)
 
 
 def invoke(*arguments):

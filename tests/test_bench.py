@@ -130,6 +130,7 @@ def program(*arguments):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.thorough
 def test_the_quick_form_runs(tmp_path):
     out = program("--json", str(tmp_path / "figures.json"))
     assert out.returncode == 0, out.stderr
@@ -146,6 +147,7 @@ def test_the_quick_form_runs(tmp_path):
     assert not any(line.rstrip().endswith(("yes", " no")) for line in table.splitlines())  # nothing is judged
 
 
+@pytest.mark.thorough
 def test_the_quick_tables_run(tmp_path):
     out = program("--scaling", "--json", str(tmp_path / "figures.json"))
     assert out.returncode == 0, out.stderr
@@ -185,6 +187,7 @@ def table_of(text, number):
     return {cells[0]: cells[1:] for cells in ([c.strip() for c in line.strip("|").split("|")] for line in lines[2:])}
 
 
+@pytest.mark.thorough
 def test_baselines_side_by_side(bench, ring, capsys):
     import baselines
 
@@ -229,6 +232,7 @@ def test_false_triples_are_of_no_split(bench, make_dataset):
     assert found[1].tolist() == found[3].tolist() == [0, 0, 4]
 
 
+@pytest.mark.thorough
 def test_controls_of_bounds(bench, ring, capsys):
     import counts
 
@@ -274,6 +278,7 @@ def test_what_is_cut_is_beyond_the_bound(bench, make_model):
         np.testing.assert_array_equal(after[best], before[best])
 
 
+@pytest.mark.thorough
 def test_the_rate_of_import_is_taken(tmp_path):
     """Of a small file: every statement counted, and triples and entities as `import` says them."""
     pytest.importorskip("pyoxigraph")
@@ -286,6 +291,7 @@ def test_the_rate_of_import_is_taken(tmp_path):
     assert f"\n{len(lines)} triples, {len(names)} entities\n" in out.stdout and "pyoxigraph's parser: " in out.stdout
 
 
+@pytest.mark.thorough
 def test_biases_beside_the_softmax(bench, capsys, monkeypatch):
     """Each way to train has its rows; where the gradient is stopped, whatever the bounds, the embeddings are those of
     plain: so are the metrics, to the last bit, and all that takes no bias."""

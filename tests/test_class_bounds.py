@@ -7,7 +7,7 @@ import math
 import gradcheck
 import numpy as np
 import pytest
-from conftest import invoke
+from conftest import draws_of_train, invoke
 
 import cardkge
 from cardkge import CardkgeError, algorithm_1, cardinality_penalty, cardinality_sums
@@ -76,7 +76,7 @@ def test_the_fast_form_is_the_plain_one(toy, model_name, sampling, inclusion, fo
     bounds = constraints(inverse, forward)
     run, plain = cardkge.new_run(settings, toy, bounds), cardkge.new_run(settings, toy, bounds).model
     cardkge.train(run, toy, threads=2)
-    history = algorithm_1(plain, toy.train, settings, bounds)
+    history = algorithm_1(plain, toy.train, settings, bounds, draws_of_train(plain, toy.train, settings, bounds))
     for name, array in plain.params.items():
         np.testing.assert_allclose(array, run.model.params[name], rtol=1e-10, atol=1e-10, err_msg=name)
     for mine, other in zip(history, run.history):
@@ -161,6 +161,7 @@ def test_a_run_that_replaces_another_keeps_none_of_its_classes(family, tmp_path)
     assert not (tmp_path / "run" / "types.tsv").exists() and not (tmp_path / "run" / "prefixes.tsv").exists()
 
 
+@pytest.mark.thorough
 def test_a_class_bound_lowers_the_sums_of_its_members():
     """families, the same run with and without `a city has no tails in these relations`: X of cities falls."""
     data = cardkge.load_dataset("families")

@@ -20,6 +20,8 @@ import cardkge_tools.shell.workers
 pytest.importorskip("joblib")
 pytest.importorskip("distributed")
 
+pytestmark = pytest.mark.thorough
+
 SEEDS, EPOCHS = (0, 1, 2), 1000
 OPTIONS = ("--dim", 4, "--batches", 4, "--epochs", EPOCHS, "--threads", 1)
 

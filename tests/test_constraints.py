@@ -220,6 +220,7 @@ def test_qualified_maxima_need_the_range(tmp_path):
 
 def test_ranges_of_the_graph_and_of_other_files(tmp_path):
     """What says that a relation has values of one class only may stand beside the shapes: in the graph, or a file."""
+    pytest.importorskip("pyoxigraph")
     shape = written(
         tmp_path,
         PREFIXES

@@ -113,6 +113,7 @@ def test_stubs_fail_and_solutions_pass(tmp_path):
         assert all("not written yet: " in (message or "") for _, message in stub), stub
 
 
+@pytest.mark.thorough
 def test_mistakes_get_their_hints(tmp_path):
     for place, (number, old, new, _) in enumerate(MISTAKES):
         text = solution(number)

@@ -29,7 +29,7 @@ def run(program, *arguments):
     return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.parametrize("version, cases", [(1, 129), (2, 153), (3, 188)])
+@pytest.mark.parametrize("version, cases", [(1, 129), (2, 153), (3, 188), (4, 205)])
 def test_every_case_agrees(program, tmp_path, version, cases):
     """The inputs alone are given: it cannot hand back our outputs."""
     content = json.loads((ROOT / f"data/oracle-{version}.json").read_text(encoding="utf-8"))
@@ -54,6 +54,7 @@ def test_a_wrong_file_is_one_line(program, tmp_path):
     assert run(program).returncode == 2
 
 
+@pytest.mark.thorough
 def test_the_lines_of_the_readme(tmp_path):
     """As they stand there, but for the folder, and the compiler where it is another."""
     if shutil.which(COMPILER[0]) is None:

@@ -1,20 +1,35 @@
 """course/points.py: reports of pytest to a table of points."""
 
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from conftest import wait_for
 
 ROOT = Path(__file__).resolve().parent.parent
 COURSE = ROOT / "course"
 RULE = "# --- the tests\n"
 
 
-def points(*arguments):
+def begin(*arguments):
+    """points.py, a real process."""
     command = [sys.executable, COURSE / "points.py", *arguments]
-    return subprocess.run([str(part) for part in command], cwd=ROOT, capture_output=True, text=True, timeout=500)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([str(part) for part in command], cwd=ROOT, **pipes)
+
+
+def points(*arguments, timeout=500):
+    with begin(*arguments) as process:
+        try:
+            output, errors = process.communicate(timeout=timeout)
+        except BaseException:  # too late, or Ctrl-C: not killed, so that it can end what it has started
+            process.terminate()
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 
 def rows(found):
@@ -52,6 +67,7 @@ def test_reports_by_hand(tmp_path):
     assert len({len(line) for line in table}) == 1  # columns below each other
 
 
+@pytest.mark.thorough
 def test_what_students_hand_in(tmp_path):
     """Solved, half solved, broken in several ways, and with tests that were made easier."""
     anna, otto = tmp_path / "anna", tmp_path / "otto"
@@ -121,3 +137,65 @@ def test_a_wrong_folder_is_one_line(tmp_path):
         found = points(folder)
         assert (found.returncode, found.stdout) == (1, "") and found.stderr.count("\n") == 1
         assert found.stderr.startswith("error: ") and words in found.stderr
+
+
+ENDLESS = """
+import os, pathlib, signal, subprocess, sys, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+pathlib.Path({place!r}).write_text(f"{{os.getpid()}} {{child.pid}} .")
+while True:
+    time.sleep(1)
+"""
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def endless(tmp_path):
+    """The folder of a student whose program waits for ever, deaf to Ctrl-C, and has started another; and a function
+    that gives the numbers of both processes once they are there."""
+    if not Path("/proc/self/stat").exists():
+        pytest.skip("needs /proc")
+    folder, place = tmp_path / "otto", tmp_path / "pids"
+    folder.mkdir()
+    text = (COURSE / "exercise_1.py").read_text(encoding="utf-8")
+    text = text.replace(RULE, ENDLESS.format(place=str(place)) + RULE)
+    (folder / "exercise_1.py").write_text(text, encoding="utf-8")
+
+    def started(process=None):
+        wait_for(lambda: place.exists() and place.read_text().endswith("."), process=process)
+        return list(map(int, place.read_text().split()[:2]))
+
+    return folder, started
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_ends_what_students_have_started(endless, number):
+    folder, started = endless
+    process = begin("--run", "--seconds", 100, folder)
+    pids = started(process)
+    assert all(map(is_running, pids))
+    time.sleep(0.05)
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output, errors) == (128 + number, "", "")
+    wait_for(lambda: not any(map(is_running, pids)), 10)
+
+
+@pytest.mark.parametrize("timeout", [100, 4])
+def test_too_late_ends_what_students_have_started(endless, timeout):
+    """After --seconds, and where it is the test that has waited too long."""
+    folder, started = endless
+    if timeout == 4:
+        with pytest.raises(subprocess.TimeoutExpired):
+            points("--run", "--seconds", 100, folder, timeout=timeout)
+    else:
+        assert rows(points("--run", "--seconds", 4, "--tsv", folder)) == {"otto": ["0.0", *"-------", "0.0"]}
+    pids = started()
+    wait_for(lambda: not any(map(is_running, pids)), 10)

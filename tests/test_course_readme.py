@@ -66,6 +66,7 @@ def run(command, project):
     return found, resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("block", blocks(), ids=lambda block: " ".join(block[0].split()[:3]))
 def test_commands(project, block):
     for command in block:

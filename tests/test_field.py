@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import invoke
+from conftest import invoke, thorough
 
 import cardkge
 from cardkge import CardkgeError
-from cardkge_tools.answers import figures, opening
+from cardkge_tools.answers import figures
 from cardkge_tools.engine.threads import cpu_quota
 from cardkge_tools.graph import rdf, spelling
 from cardkge_tools.graph.importing import ImportOptions, import_graph
@@ -352,9 +352,9 @@ def test_a_name_is_found_by_its_iri_and_in_another_form(folder, tmp_path):
     prefixes = rdf.Prefixes({"ex": "http://example.org/"})
     names = ["b", "ex:a", "Bj\u00f6rn"]
     for given in ("ex:a", "http://example.org/a", "<http://example.org/a>"):
-        assert opening.found(names, given, "entity", prefixes) == 1
+        assert spelling.found(names, given, "entity", prefixes) == 1
     with pytest.raises(CardkgeError, match=r"'http://example.org/c' is unknown"):
-        opening.found(names, "http://example.org/c", "entity", prefixes)
+        spelling.found(names, "http://example.org/c", "entity", prefixes)
     data = write(tmp_path / "b", [*LINES, "Bj\u00f6rn\tknows\tanna"], LINES[:1], LINES[:1])
     trained(data, tmp_path / "run")
     (tmp_path / "queries").write_text("Bjo\u0308rn\tknows\n?\tknows\tanna \n")
@@ -566,9 +566,10 @@ def test_a_full_disk_says_how_to_go_on(folder, tmp_path, monkeypatch):
     assert cardkge.load_run(tmp_path / "run").epoch == 2
 
 
-@pytest.mark.parametrize(
-    "damage", [lambda b: b"", lambda b: b[: len(b) // 2], lambda b: bytes(len(b)), lambda b: b[:-9] + bytes(9)]
-)
+@pytest.mark.parametrize("damage", [
+    lambda b: b[: len(b) // 2],
+    thorough(lambda b: b""), thorough(lambda b: bytes(len(b))), thorough(lambda b: b[:-9] + bytes(9)),
+])  # fmt: skip
 def test_a_damaged_cache_is_compiled_anew(tmp_path, damage):
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path(cardkge.__file__).parent)}
     command = [sys.executable, "-c", KERNEL]

@@ -5,9 +5,8 @@ import gzip
 import numpy as np
 import pytest
 
-import kernels
 from cardkge import CardkgeError
-from cardkge_tools.graph import importing, names, rdf
+from cardkge_tools.graph import rdf, sources
 from cardkge_tools.graph.importing import ImportOptions, import_graph
 
 pytest.importorskip("pyoxigraph")
@@ -310,6 +309,122 @@ def test_what_is_n_triples_is_read_alike_wherever_the_literals_begin(tmp_path):
     assert results[0] == results[1] and results[0][1] == 3 and "a:\u00f6\ta:p\t_:b" in results[0][0]
 
 
+def test_new_facts_about_blank_nodes_are_about_those_of_the_graph(tmp_path):
+    """The recipe of OWN-GRAPH.md: `import graph.ttl new.nt`, where new.nt names blank nodes as `complete` does."""
+    imported(tmp_path, "graph.ttl", TURTLE)
+    term = rdf.read_prefixes(tmp_path / "out" / "prefixes.tsv").term
+    (tmp_path / "new.nt").write_text(f"{term('_:b1')} {term('ex:knows')} {term(':anna')} .\n")
+    both = import_graph([tmp_path / "graph.ttl", tmp_path / "new.nt"], tmp_path / "both")
+    assert both.entities == 6
+    assert (tmp_path / "both" / "triples.tsv").read_text().splitlines() == [
+        *lines(tmp_path, "triples.tsv"),
+        "_:b1\tex:knows\t:anna",
+    ]
+
+
+def test_labels_of_one_file_are_never_those_of_another(tmp_path):
+    (tmp_path / "a.nt").write_text("_:f2-x <a:p> _:x .\n_:f1-x <a:p> _:f2-b1 .\n")
+    (tmp_path / "b.nt").write_text("_:x <a:p> <a:b> .\n")
+    (tmp_path / "c.tsv").write_text("_:x\ta:p\t_:f1-x\n")
+    import_graph([tmp_path / "a.nt", tmp_path / "b.nt"], tmp_path / "out")
+    assert lines(tmp_path, "triples.tsv") == ["_:f1-f2-x\ta:p\t_:x", "_:f1-f1-x\ta:p\t_:f1-f2-b1", "_:f2-x\ta:p\ta:b"]
+    import_graph([tmp_path / "b.nt", tmp_path / "c.tsv"], tmp_path / "table")
+    assert (tmp_path / "table" / "triples.tsv").read_text() == "_:f1-x\ta:p\ta:b\n_:x\ta:p\t_:f1-x\n"
+
+
+def test_relative_iris_are_said_and_base_makes_them_the_same_everywhere(tmp_path):
+    text = "@prefix : <#> . <anna> :knows <../bob> , <http://e/c> ."
+    result, triples = imported(tmp_path, "g.ttl", text)
+    assert triples[0] == f"file://{tmp_path}/anna\t:knows\tfile://{tmp_path.parent}/bob"
+    assert [note.partition(":")[0] for note in result.notes] == [
+        "3 names are relative IRIs, or IRIs of files, such as file"
+    ]
+    result, triples = imported(tmp_path / "out", "g.ttl", text, base="http://e/x/y")
+    assert triples == ["http://e/x/anna\t:knows\thttp://e/bob", "http://e/x/anna\t:knows\thttp://e/c"]
+    assert result.notes == [] and lines(tmp_path / "out", "prefixes.tsv") == ["\thttp://e/x/y#"]
+    with pytest.raises(CardkgeError, match=r"--base no iri: expected an IRI, such as"):
+        imported(tmp_path / "out" / "out", "g.ttl", text, base="no iri")
+
+
+def test_relative_iris_of_shapes_have_the_same_base(tmp_path):
+    (tmp_path / "shapes").mkdir()
+    shapes = tmp_path / "shapes" / "s.ttl"
+    shapes.write_text(
+        "@prefix sh: <http://www.w3.org/ns/shacl#> . <S> sh:targetSubjectsOf <knows> ;"
+        " sh:property [ sh:path <knows> ; sh:maxCount 1 ] ."
+    )
+    result, _ = imported(tmp_path, "g.ttl", "<anna> <knows> <bob> .", [shapes])
+    assert result.bounds == 0 and [note.partition(" ")[0] for note in result.notes] == ["3", *[f"{shapes}:"] * 3]
+    assert f"{shapes}: 2 names are relative IRIs" in result.notes[1]
+    result, _ = imported(tmp_path / "out", "g.ttl", "<anna> <knows> <bob> .", [shapes], base="http://e/")
+    assert result.bounds == 1 and lines(tmp_path / "out", "bounds.tsv") == ["http://e/knows\t0\t1"]
+
+
+def test_members_of_lists_are_tails(tmp_path):
+    text = """@prefix x: <http://e/> .
+    x:book x:authors ( x:ann ( x:bob "Zoe" ) x:ann ) ; x:names ( "Zoe" ) ; x:none () .
+    x:other x:authors ( x:bob ) . x:K <http://www.w3.org/2002/07/owl#unionOf> ( x:A x:B ) ."""
+    result, triples = imported(tmp_path, "g.ttl", text)
+    assert triples == [
+        "x:book\tx:authors\tx:ann",
+        "x:book\tx:authors\tx:bob",
+        f"x:book\tx:none\t{rdf.RDF}nil",
+        "x:other\tx:authors\tx:bob",
+    ]
+    assert result.counts["facts whose tail is a member of a list"] == 3
+    (tmp_path / "ring.nt").write_text(f"<a:a> <a:p> _:x .\n_:x <{rdf.RDF}first> <a:b> .\n_:x <{rdf.RDF}rest> _:x .\n")
+    import_graph([tmp_path / "ring.nt"], tmp_path / "ring")
+    assert (tmp_path / "ring" / "triples.tsv").read_text() == "a:a\ta:p\ta:b\n"
+
+
+BOM = "\ufeff"
+
+
+@pytest.mark.parametrize("name, text", [("g.nt", NTRIPLES), ("g.ttl", TURTLE), ("g.nt.gz", NTRIPLES)])
+def test_a_byte_order_mark_before_rdf_is_passed_over(tmp_path, name, text):
+    _, plain = imported(tmp_path, name, text)
+    assert imported(tmp_path / "out", name, BOM + text)[1] == plain
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("name, text", [("g.ttl", TURTLE), ("g.tsv", "ann\tp\tbob\n"), ("g.csv", "Zoë,p,bob\n")])
+def test_utf_16_is_named(tmp_path, encoding, name, text):
+    (tmp_path / name).write_bytes(text.encode(encoding))
+    what = encoding.upper().replace("-L", "L").replace("-B", "B")
+    with pytest.raises(CardkgeError, match=rf"{name}:1: not UTF-8 .*; convert it, say `iconv -f {what} -t UTF-8 "):
+        import_graph([tmp_path / name], tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "name, text, hint",
+    [
+        (
+            "g.ttl",
+            "<?xml version='1.0'?>\n<rdf:RDF/>",
+            r"looks like RDF-XML: end its name in \.rdf, or .* --format rdf",
+        ),
+        ("g.nt", "# x\n@prefix e: <http://e/> .\ne:a e:p e:b .", r"looks like TURTLE: .* --format ttl"),
+        ("g.rdf", '{"@id": "a:a"}', r"looks like JSON-LD: .* --format jsonld"),
+        ("g.ttl", "<!DOCTYPE html>\n<html>", "looks like a page of the web"),
+    ],
+)
+def test_the_format_that_a_file_has_is_named(tmp_path, name, text, hint):
+    with pytest.raises(CardkgeError, match=hint):
+        imported(tmp_path, name, text)
+
+
+def test_format_says_how_files_are_read(tmp_path):
+    assert imported(tmp_path, "g.nt", "@prefix e: <http://e/> . e:a e:p e:b .", form="ttl")[1] == ["e:a\te:p\te:b"]
+    assert imported(tmp_path / "out", "g.dat", "a,p,b\n", form="csv")[1] == ["a\tp\tb"]
+
+
+@pytest.mark.parametrize("text", ["sep=;\na;p;b\n", '"sep=;"\na;p;b\n', "SEP=;\r\n\na;p;b\n"])
+def test_the_first_line_of_a_spreadsheet_may_name_its_separator(tmp_path, text):
+    assert imported(tmp_path, "g.csv", text)[1] == ["a\tp\tb"]
+    with pytest.raises(CardkgeError, match=r"g\.csv:[34]: expected 3 fields, found 2"):
+        imported(tmp_path / "out", "g.csv", text + "a;p\n")
+
+
 def test_several_files_keep_their_blank_nodes_apart_and_share_names(tmp_path):
     (tmp_path / "a.nt").write_text(f"_:x <{EX}knows> <{EX}anna> .\n")
     (tmp_path / "b.ttl").write_text(f"@prefix ex: <{EX}> . _:x ex:knows ex:anna .")
@@ -381,14 +496,16 @@ def test_the_term_of_any_name_is_read_back():
     terms = [prefixes.term(name) for name in labels]
     list(oxigraph.parse("".join(f"{term} <x:y> <x:z> .\n" for term in terms).encode(), oxigraph.RdfFormat.N_TRIPLES))
     assert [prefixes.name(term) for term in terms] == labels
-    assert prefixes.term("_:b1.é-2") == "_:b1.é-2" and prefixes.term("http://[::1]/a") == "<http://[::1]/a>"
+    assert (
+        prefixes.term("_:b1.é-2") == "<urn:cardkge:_:b1.é-2>" and prefixes.term("http://[::1]/a") == "<http://[::1]/a>"
+    )
 
 
 def test_terms_of_names_that_are_no_iris():
     prefixes = rdf.Prefixes({"ex": EX})
     assert prefixes.term("Björn Ek, 50%") == "<urn:cardkge:Björn%20Ek,%2050%25>"
     assert prefixes.term("ex:a b") == "<urn:cardkge:ex:a%20b>"  # no IRI has a space
-    assert prefixes.term("_:b1") == "_:b1"
+    assert prefixes.term("_:b1") == "<urn:cardkge:_:b1>" and prefixes.name("<urn:cardkge:_:b1>") == "_:b1"
     assert prefixes.term('"x y"@en') == '"x y"@en'
     assert prefixes.term('"x" y') == "<urn:cardkge:%22x%22%20y>"
     for name in ("Björn Ek, 50%", "ex:a b", '"x" y', "a/b#c?d", "日 本", "<", "%41", " ends "):  # and back
@@ -416,47 +533,16 @@ def test_blocks_of_any_size_give_the_same(tmp_path, monkeypatch):
         assert triples == [line for line in expected if '"' not in line]
 
 
-def test_names_are_interned_as_a_dict_would():
-    rng = np.random.default_rng(1)
-    words = [bytes(rng.integers(97, 100, rng.integers(1, 20)).tolist()) for _ in range(20_000)]
-    found, known = names.Names(), {}
-    expected = [known.setdefault(word, len(known)) for word in words]
-    for start in range(0, len(words), 700):
-        part = words[start : start + 700]
-        arena, offsets = names.packed(part)
-        assert found.ids(arena, offsets[:-1], offsets[1:]).tolist() == expected[start : start + 700]
-    assert list(found) == list(known) and len(found) == len(known)
-    assert found.texts() == [word.decode() for word in known] and names.Names().texts() == []
-    assert [found[i] for i in (0, 5, len(known) - 1)] == [list(known)[i] for i in (0, 5, -1)]
-
-
-def test_kernels_of_names_are_their_plain_forms():
-    text = b"a b c .\nlong-name-of-more-than-8 \xc3\xb6 d .\n"
-    codes, ending = np.frombuffer(text, np.uint8), np.frombuffer(b" .", np.uint8)
-    starts, ends = np.zeros(6, np.int64), np.zeros(6, np.int64)
-    for function in (kernels.split_lines, kernels.split_lines.py_func):
-        assert function(codes, 32, ending, starts, ends) == (2, kernels.OK)
-        fields = [text[start:end].decode() for start, end in zip(starts, ends)]
-        assert fields == ["a", "b", "c", "long-name-of-more-than-8", "ö", "d"]
-        for odd in (b"a b .\n", b"a b c d .\n", b"a  c .\n", b'a b "c" .\n', b"a b c\n"):
-            both = np.frombuffer(b"a b c .\n" + odd, np.uint8)
-            assert function(both, 32, ending, starts, ends) == (1, kernels.IRREGULAR)
-    triples = np.array([[0, 1, 2], [2, 0, 0]])
-    entities, relations = names.packed([b"anna", b"bob", "Björn Ek".encode()]), names.packed([b"likes", b"knows"])
-    expected = "anna\tknows\tBjörn Ek\nBjörn Ek\tlikes\tanna\n".encode()
-    assert bytes(names.triple_lines(triples, entities, relations)) == expected
-
-
 def test_later_occurrences():
     keys = np.array([5, 3, 5, 9, 3, 3, 7])
-    assert sorted(importing.later_occurrences(keys).tolist()) == [2, 4, 5]
-    assert importing.later_occurrences(np.array([4, 2, 1])).size == 0
+    assert sorted(sources.later_occurrences(keys).tolist()) == [2, 4, 5]
+    assert sources.later_occurrences(np.array([4, 2, 1])).size == 0
 
 
-def test_an_error_of_the_reader_beside_the_parser_comes_out(tmp_path, monkeypatch):
+def test_an_error_of_the_reader_comes_out_of_the_parser(tmp_path, monkeypatch):
     def fail(*_):
         raise CardkgeError("it went wrong")
 
-    monkeypatch.setattr(importing.RdfReader, "consume", fail)
+    monkeypatch.setattr(sources.RdfReader, "consume", fail)
     with pytest.raises(CardkgeError, match=r"it went wrong"):
         imported(tmp_path, "g.nt", "<a:a> <a:p> <a:b> .\n")

@@ -62,6 +62,7 @@ def installed(wheel, tmp_path_factory):
 SCRIPT = "import sys, cli; sys.argv[0] = 'cardkge'; sys.exit(cli.main())"
 
 
+@pytest.mark.thorough
 def test_an_installed_wheel_trains(wheel, installed, tmp_path):
     python, site = installed
     where = run(python, "-c", "import cardkge; print(cardkge.__file__, cardkge.load_dataset().folder)", cwd=tmp_path)
@@ -76,6 +77,7 @@ def test_an_installed_wheel_trains(wheel, installed, tmp_path):
     )
 
 
+@pytest.mark.thorough
 def test_the_page_of_a_users_own_graph(installed, tmp_path):
     """docs/OWN-GRAPH.md: its five commands, in a new environment and folder, give facts that the graph takes in."""
     oxigraph = pytest.importorskip("pyoxigraph")

@@ -493,13 +493,14 @@ def test_sums_of_sigma(dtype, rtol):
 # --- the same again, interpreted and with checked indices
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif("CARDKGE_PLAIN_RUN" in os.environ, reason="is such a run itself")
 @pytest.mark.parametrize("variable", ["NUMBA_DISABLE_JIT", "NUMBA_BOUNDSCHECK"])
 def test_interpreted_and_bounds_checked(variable, tmp_path):
     """The kernels above, one training step per model, ranking. Its own cache: code is not shared."""
     tests = Path(__file__).parent
     chosen = "test_kernels or (test_one_step and True-none) or test_hand_made_table"
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", chosen]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "", "-p", "no:cacheprovider", "-k", chosen]
     command += [str(tests / f"test_{name}.py") for name in ("kernels", "training", "evaluation")]
     environment = {**os.environ, variable: "1", "NUMBA_CACHE_DIR": str(tmp_path), "CARDKGE_PLAIN_RUN": "1"}
     result = subprocess.run(

@@ -125,7 +125,7 @@ def test_the_bounds_that_the_settings_name_are_used(toy, tmp_path):
 )
 def test_settings_that_would_be_ignored_are_refused(changes, message):
     with pytest.raises(cardkge.CardkgeError, match=message):
-        settings(**changes).check()
+        settings(**changes)
 
 
 def test_threads_stop_at_an_exception():
@@ -166,6 +166,7 @@ def test_unsigned_ids_are_ids(make_model):
     assert np.array_equal(mined, cardkge.mine_bounds(triples, 7, 3))
 
 
+@pytest.mark.thorough
 def test_the_bits_of_a_run_do_not_depend_on_blas_threads(tmp_path):
     """The command line keeps the BLAS library to one thread, whatever the environment says."""
     found = []
@@ -183,6 +184,7 @@ def command(*arguments, **options):
     return subprocess.run([sys.executable, "cli.py", *map(str, arguments)], cwd=ROOT, text=True, **options)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("model", [("complex", "--dim", 32), ("ermlp", "--dim", 8, "--bounds", "mined")])
 def test_the_bits_of_a_run_do_not_depend_on_numbas_cache(tmp_path, model):
     """A kernel that is compiled now, and one that is loaded, round alike."""
@@ -215,7 +217,7 @@ def test_bounds_are_checked_before_training(toy, bounds):
 )
 def test_settings_have_their_types(name, value):
     with pytest.raises(cardkge.CardkgeError, match=f"{name} must be"):
-        settings(**{name: value}).check()
+        settings(**{name: value})
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
@@ -246,6 +248,7 @@ def test_a_file_that_is_a_pipe_which_nobody_reads_ends_quietly():
         assert process.stderr.read() == b""
 
 
+@pytest.mark.thorough
 def test_training_goes_on_when_nobody_reads_its_progress(tmp_path):
     arguments = [sys.executable, "cli.py", "train", "--dim", "4", "--epochs", "40", "--out", str(tmp_path / "run")]
     with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from conftest import write_ring
+from conftest import draws_of_train, write_ring
 from gradcheck import check_gradients
 
 import cardkge
@@ -154,7 +154,8 @@ def test_a_run_is_the_plain_algorithm_1(solution, tmp_path, extra):
     settings = cardkge.Settings(model=solution, data=str(data.folder), dim=4, epochs=3, **extra)
     run = cardkge.new_run(settings, data)
     plain = cardkge.new_model(settings, data.n_entities, data.n_relations)
-    history = cardkge.algorithm_1(plain, data.train, settings, run.bounds)
+    draws = draws_of_train(plain, data.train, settings, run.bounds)
+    history = cardkge.algorithm_1(plain, data.train, settings, run.bounds, draws)
     assert cardkge.train(run, data, threads=2) == "finished"
     for name, array in plain.params.items():
         assert np.array_equal(run.model.params[name], array), name

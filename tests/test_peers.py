@@ -25,8 +25,9 @@ import cardkge
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install .[peers]")
 mpmath = pytest.importorskip("mpmath", reason="needs mpmath: pip install .[peers]")
 
+pytestmark = pytest.mark.thorough
 ROOT = Path(__file__).resolve().parent.parent
-ORACLE = json.loads((ROOT / "data" / "oracle-3.json").read_text(encoding="utf-8"))
+ORACLE = json.loads((ROOT / "data" / "oracle-4.json").read_text(encoding="utf-8"))
 CASES = {case["name"]: case for case in ORACLE["cases"]}
 INF = math.inf
 
@@ -485,20 +486,27 @@ def mp_product(polynomial, odds, most):
 def mp_conditional(inputs):
     """The polynomials without each candidate, multiplied anew."""
     k, (lower, upper), odds = inputs["known"], inputs["bounds"], [mpmath.exp(x) for x in inputs["log_odds"]]
-    n = len(odds)
-    least, most = max(math.ceil(lower - k), 0), n if upper is None else math.floor(upper - k)
-    if most < 0 or least > n:
+    n, weights = len(odds), inputs.get("weights", [1])
+    least, most = max(math.ceil(lower - k), 0), n if upper is None else min(math.floor(upper - k), n)
+    weight = [weights[min(j, len(weights) - 1)] * (least <= j <= most) for j in range(n + 1)]
+    if not any(weight):
         return {"contradicted": 1, "probability": [0] * n, "expected": k}
     before = [[mpmath.mpf(1)]]
     for o in odds:
         before.append(mp_product(before[-1], o, most))
-    after, found, sizes = [mpmath.mpf(1)], [], range(least - 1, min(most, n))
-    total = mpmath.fsum(before[n][least:])
+    after, found = [mpmath.mpf(1)], []
+    total = mpmath.fsum(w * e for w, e in zip(weight, before[n]))
     for t in reversed(range(n)):
-        sums = [mpmath.fsum(after[max(least - 1 - i, 0) : max(most - i, 0)]) for i in range(len(before[t]))]
-        found.insert(0, odds[t] * mpmath.fsum(a * b for a, b in zip(before[t], sums)) / total if len(sizes) else 0)
+        others = mp_times(before[t], after, most)
+        found.insert(0, odds[t] * mpmath.fsum(w * e for w, e in zip(weight[1:], others)) / total)
         after = mp_product(after, odds[t], most)
     return {"contradicted": 0, "probability": found, "expected": k + mpmath.fsum(found)}
+
+
+def mp_times(a, b, most):
+    """The product of two polynomials, below x^most."""
+    ends = [(max(j + 1 - len(b), 0), min(j + 1, len(a))) for j in range(min(len(a) + len(b) - 1, most))]
+    return [mpmath.fsum(a[i] * b[j - i] for i in range(*end)) for j, end in enumerate(ends)]
 
 
 MPMATH = {
@@ -672,7 +680,7 @@ def test_the_example_in_the_document(tmp_path):
     place = os.getcwd()
     try:
         os.chdir(tmp_path)
-        (tmp_path / "oracle.json").write_bytes((ROOT / "data" / "oracle-3.json").read_bytes())
+        (tmp_path / "oracle.json").write_bytes((ROOT / "data" / "oracle-4.json").read_bytes())
         with contextlib.redirect_stdout(io.StringIO()):
             exec(compile(code, "docs/ORACLE.md", "exec"), {"__name__": "__main__"})
     finally:

@@ -1,9 +1,13 @@
 """The plain forms in cardkge.py (Algorithm 1, samplers, ranks) and the fast ones are the same mathematics."""
 
+import dataclasses
 import itertools
+import types
 
 import numpy as np
 import pytest
+import reference
+from conftest import draws_of_train
 
 import cardkge
 from cardkge import ObjectSampler, SubjectSampler, algorithm_1, filtered_ranks, rank_triples
@@ -24,7 +28,7 @@ def trained(toy, **changed):
     run = cardkge.new_run(settings, toy, BOUNDS)
     model = cardkge.new_run(settings, toy, BOUNDS).model
     cardkge.train(run, toy, threads=1)
-    history = algorithm_1(model, toy.train, settings, BOUNDS)
+    history = algorithm_1(model, toy.train, settings, BOUNDS, draws_of_train(model, toy.train, settings, BOUNDS))
     return (run.model.params, run.history), (model.params, history)
 
 
@@ -106,7 +110,8 @@ def test_algorithm_1_trains_families_for_an_epoch():
         sampling="importance", penalty_weight=0.01,
     )  # fmt: skip
     run, model = cardkge.new_run(settings, data), cardkge.new_run(settings, data).model
-    (record,) = algorithm_1(model, data.train, settings, run.bounds)
+    draws = draws_of_train(model, data.train, settings, run.bounds)
+    (record,) = algorithm_1(model, data.train, settings, run.bounds, draws)
     cardkge.train(run, data)
     for name, array in model.params.items():
         np.testing.assert_allclose(array, run.model.params[name], rtol=1e-9, atol=1e-9)
@@ -147,28 +152,181 @@ def test_any_model_trains_and_ranks(toy):
     assert filtered_ranks(model, toy.test, toy.known).mean() < 0.7 * before
 
 
+# --- samplers: the textbook ones and the engine's, each held to the distribution by its inclusion and pair rates
+
+DRAWS = 3000
+
+
+def assert_rates(found, expected):
+    """The mean of found (draws, ...), of zeros and ones, is as expected: within 4.5 standard errors and a few draws."""
+    error = np.sqrt(expected * (1 - expected) / len(found))
+    assert np.all(np.abs(found.mean(0) - expected) <= 4.5 * error + 5 / len(found) * (error > 0) + 1e-12)
+
+
+def rates_of(samples, n):
+    """(draws, N) and (draws, N, N) of samples of distinct ids: whether each is in, and each with each other."""
+    taken = np.zeros((len(samples), n))
+    for row, ids in zip(taken, samples, strict=True):
+        assert len(set(ids)) == len(ids)
+        row[ids] = 1
+    return taken, taken[:, :, None] * taken[:, None, :]
+
+
+def object_samples(form, sampling, inclusion, train, relation, omega):
+    """[(objects, weights)] of DRAWS samples of a relation, by the definition or by the engine."""
+    rng = np.random.default_rng(omega)
+    if form == "plain":
+        given = sampling, train, relation, 12, omega, inclusion
+        return [cardkge.draw_objects(rng, *given) for _ in range(DRAWS)]
+    drawn = ObjectSampler(sampling, train, 12, 3, omega, inclusion).draw(rng, np.full(DRAWS, relation))
+    return [(objects[weights > 0], weights[weights > 0]) for objects, weights in zip(*drawn)]
+
+
+@pytest.mark.parametrize("form", ["plain", "fast"])
 @pytest.mark.parametrize("sampling, inclusion", SAMPLINGS)
-@pytest.mark.parametrize("omega", [1, 4, 11, 40])
-def test_the_samplers_draw_the_same_objects(toy, sampling, inclusion, omega):
-    relations = np.array([0, 2])
-    fast = ObjectSampler(sampling, toy.train, 12, 3, omega, inclusion)
-    for seed in range(20):
-        objects, weights = fast.draw(np.random.default_rng(seed), relations)
-        plain = cardkge.draw_objects(np.random.default_rng(seed), sampling, toy.train, relations, 12, omega, inclusion)
-        for row, counted, (ids, its_weights) in zip(objects, weights, plain, strict=True):
-            assert row[: len(ids)].tolist() == ids.tolist() and not counted[len(ids) :].any()
-            np.testing.assert_allclose(counted[: len(ids)], its_weights, rtol=1e-13)
+@pytest.mark.parametrize("omega", [1, 4, 11])
+def test_objects_are_drawn_at_the_rates_of_the_definition(toy, form, sampling, inclusion, omega):
+    samples = object_samples(form, sampling, inclusion, toy.train, 1, omega)
+    frequency = 1 + np.bincount(toy.train[toy.train[:, 1] == 1, 2], minlength=12)
+    q = frequency / frequency.sum()
+    if sampling == "importance":  # omega independent draws: of each place q, of two places q_i q_j
+        objects = np.array([ids for ids, _ in samples])
+        assert objects.shape == (DRAWS, omega)
+        for ids, weights in samples:
+            np.testing.assert_allclose(weights, 1 / (omega * q[ids]), rtol=1e-12)
+        drawn = objects[..., None] == np.arange(12)
+        assert_rates(drawn.reshape(-1, 12), q)
+        if omega > 1:
+            assert_rates(drawn[:, 0, :, None] & drawn[:, 1, None, :], np.outer(q, q))
+        return
+    b, pairs = {
+        ("exact", "uniform"): (np.ones(12), np.ones((12, 12))),
+        ("uniform", "uniform"): (np.full(12, omega / 12), np.full((12, 12), omega * (omega - 1) / (12 * 11))),
+        ("bernoulli", "uniform"): (np.full(12, omega / 12), np.full((12, 12), (omega / 12) ** 2)),
+    }.get((sampling, inclusion), (None, None))
+    if b is None:
+        b = reference.inclusion_probabilities(q, omega)
+        pairs = np.outer(b, b)
+    np.fill_diagonal(pairs, b)
+    for ids, weights in samples:
+        np.testing.assert_allclose(weights, 1 / b[ids] if sampling == "bernoulli" else 1, rtol=1e-9)
+    taken, together = rates_of([ids for ids, _ in samples], 12)
+    assert_rates(taken, b)
+    assert_rates(together, pairs)
 
 
+@pytest.mark.parametrize("form", ["plain", "fast"])
 @pytest.mark.parametrize("pool", ["relation", "entities"])
 @pytest.mark.parametrize("mu", [1, 5, 12, 30])
-def test_the_samplers_draw_the_same_subjects(toy, pool, mu):
-    fast = SubjectSampler(pool, toy.train, 12, 3, mu)
-    for seed in range(20):
-        subjects, counts = fast.draw(np.random.default_rng(seed), np.arange(3))
-        plain = cardkge.draw_subjects(np.random.default_rng(seed), pool, toy.train, np.arange(3), 12, mu)
-        for row, count, ids in zip(subjects, counts, plain, strict=True):
-            assert row[:count].tolist() == ids.tolist()
+def test_subjects_are_drawn_uniformly_without_repetition(toy, form, pool, mu):
+    rng = np.random.default_rng(mu)
+    if form == "plain":
+        samples = [cardkge.draw_subjects(rng, pool, toy.train, 1, 12, mu) for _ in range(DRAWS)]
+    else:
+        subjects, counts = SubjectSampler(pool, toy.train, 12, 3, mu).draw(rng, np.full(DRAWS, 1))
+        samples = [row[:count] for row, count in zip(subjects, counts)]
+    members = sorted({int(h) for h, r, _ in toy.train if r == 1}) if pool == "relation" else range(12)
+    size, take = len(members), min(mu, len(members))
+    assert all(len(ids) == take for ids in samples)
+    inside = np.isin(np.arange(12), members)
+    taken, together = rates_of(samples, 12)
+    expected = np.outer(inside, inside) * take * (take - 1) / (size * max(size - 1, 1))
+    np.fill_diagonal(expected, inside * take / size)
+    assert_rates(taken, inside * take / size)
+    assert_rates(together, expected)
+
+
+def test_algorithm_1_draws_by_the_book(toy):
+    """Each epoch shuffles the triples, corrupts each at tail and head in turn, and samples for the bounded relations;
+    from the seed and the epoch alone."""
+    settings = cardkge.Settings(batches=4, negatives=3, subjects=3, objects=5, seed=3)
+
+    def drawn(epoch):
+        rng = np.random.default_rng([settings.seed, epoch])
+        return list(cardkge.draw_epoch(rng, toy.train, ([0, 1], [2]), (12, 3), settings))
+
+    steps = drawn(0)
+    positives = np.concatenate([np.stack([part[:, 0] for part in step[:3]], 1) for step in steps])
+    assert len(steps) == 4 and sorted(positives.tolist()) == sorted(toy.train.tolist())
+    assert positives.tolist() != toy.train.tolist()
+    for heads, relations, tails, samples in steps:
+        assert heads.shape == relations.shape == tails.shape == (len(heads), 4)
+        assert (relations == relations[:, :1]).all()
+        assert (heads[:, [1, 3]] == heads[:, :1]).all() and (tails[:, 2] == tails[:, 0]).all()
+        assert [(r, inverse) for r, *_, inverse in samples] == [(0, False), (1, False), (2, True)]
+        for r, subjects, objects, weights, inverse in samples:
+            pool = toy.train[toy.train[:, 1] == r][:, 2 if inverse else 0]
+            assert len(subjects) == min(3, len(set(pool.tolist()))) and set(subjects) <= set(pool.tolist())
+            assert len(objects) == len(weights) == 5
+    for one, other in zip(steps, drawn(0), strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(one[:3], other[:3]))
+    assert not np.array_equal(steps[0][0], drawn(1)[0][0])
+    runs = [cardkge.new_run(settings, toy, BOUNDS).model for _ in range(2)]
+    histories = [algorithm_1(model, toy.train, dataclasses.replace(settings, epochs=2), BOUNDS) for model in runs]
+    assert histories[0] == histories[1] and histories[0][0]["penalty"] > 0
+
+
+# --- a name that is none is an error, in settings and in every function that looks it up
+
+
+@pytest.mark.parametrize(
+    "name, typo, allowed",
+    [
+        ("loss", "logstic", "logistic, hinge, softmax"),
+        ("optimizer", "Adagrad", "adagrad, sgd"),
+        ("project", "units", "unit, none"),
+        ("sampling", "exakt", "exact, uniform, importance, bernoulli"),
+        ("schedule", "lat", "constant, late"),
+        ("inclusion", "frequent", "frequency, uniform"),
+        ("subject_pool", "heads", "relation, entities"),
+    ],
+)
+def test_a_typo_is_an_error_everywhere(toy, name, typo, allowed):
+    message = f"^{name} must be one of {allowed}; found {typo}$"
+    with pytest.raises(cardkge.CardkgeError, match=message):
+        cardkge.Settings(**{name: typo})
+    usual = cardkge.Settings(dim=2, epochs=1, batches=1, objects=2)
+    loose = types.SimpleNamespace(**vars(usual) | {name: typo})  # whatever reaches the functions by another way
+    message = message.replace(", softmax", "")
+    model = cardkge.DistMult(12, 3, dim=2)
+    with pytest.raises(cardkge.CardkgeError, match=message):
+        algorithm_1(model, toy.train, loose, BOUNDS)
+    accumulators, rng, ids = model.zero_gradients(), np.random.default_rng(0), np.zeros((1, 2), int)
+    with pytest.raises(cardkge.CardkgeError, match=message):
+        {
+            "loss": lambda: cardkge.objective(model, ids, ids, ids, loose),
+            "optimizer": lambda: cardkge.update_params(model, accumulators, model.zero_gradients(), loose, 0.1),
+            "project": lambda: cardkge.update_params(model, accumulators, model.zero_gradients(), loose, 0.1),
+            "sampling": lambda: cardkge.draw_objects(rng, typo, toy.train, 0, 12, 2),
+            "schedule": lambda: cardkge.learning_rate(loose, 0, 0.5),
+            "inclusion": lambda: cardkge.object_probabilities("exact", toy.train, 0, 12, 2, typo),
+            "subject_pool": lambda: cardkge.draw_subjects(rng, typo, toy.train, 0, 12, 2),
+        }[name]()
+    if name != "schedule":  # the rate is given to a step
+        ends = np.zeros((1, 3, 2), np.int32)
+        with pytest.raises(cardkge.CardkgeError, match=message), cardkge.Threads(1) as threads:
+            trainer = cardkge.Trainer(model, accumulators, loose, BOUNDS, toy.train, threads)
+            trainer.step(ends, np.zeros(1, np.int32), learning_rate=0.1)
+
+
+def test_softmax_has_an_objective_and_a_loop_of_its_own(toy):
+    settings, ids = cardkge.Settings(loss="softmax"), np.zeros((1, 2), int)
+    model = cardkge.DistMult(12, 3, dim=2)
+    with pytest.raises(cardkge.CardkgeError, match=r"cardkge\.softmax_objective.*softmax_loop"):
+        cardkge.objective(model, ids, ids, ids, settings)
+    with pytest.raises(cardkge.CardkgeError, match=r"cardkge\.softmax_loop"):
+        algorithm_1(model, toy.train, settings)
+    with pytest.raises(cardkge.CardkgeError, match=r"settings\.resolved"):
+        cardkge.softmax_objective(model, toy.train, np.zeros(len(toy.train), int), settings)
+
+
+def test_settings_are_frozen():
+    settings = cardkge.Settings(loss="softmax")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        settings.epochs = 3
+    assert settings.model == "complex" and settings.epochs is None
+    with pytest.raises(cardkge.CardkgeError, match="epochs must be a finite number, at least 0; found -1"):
+        dataclasses.replace(settings, epochs=-1)
 
 
 @pytest.mark.parametrize("sampling, inclusion", [pair for pair in SAMPLINGS if pair[0] in ("importance", "bernoulli")])
@@ -180,7 +338,7 @@ def test_plain_estimates_are_unbiased_with_the_known_variance(toy, make_model, s
     chance = cardkge.object_probabilities(sampling, toy.train, relation, 12, omega, inclusion)
     rng, found = np.random.default_rng(3), np.empty(20_000)
     for i in range(len(found)):
-        ((objects, weights),) = cardkge.draw_objects(rng, sampling, toy.train, [relation], 12, omega, inclusion)
+        objects, weights = cardkge.draw_objects(rng, sampling, toy.train, relation, 12, omega, inclusion)
         found[i] = weights @ p[objects]
     if sampling == "importance":
         variance = ((p**2 / chance).sum() - p.sum() ** 2) / omega

@@ -3,10 +3,11 @@
 import json
 import shutil
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import invoke, ok, one_error
+from conftest import invoke, ok, one_error, write_ring
 
 import cardkge
 import cardkge_tools.answers.figures
@@ -282,7 +283,7 @@ def test_history_is_a_table_of_some_epochs(runs):
 @pytest.mark.parametrize(("last", "every"), [(1, 0), (20, 0), (21, 0), (1000, 0), (500, 50), (1000, 7), (997, 400)])
 def test_history_shows_at_most_some_20_epochs_and_the_best(runs, monkeypatch, last, every):
     run = cardkge.load_run(runs / "plain")
-    run.epoch, run.settings.validate_every = last, every
+    run.epoch, run.settings = last, replace(run.settings, validate_every=every)
     run.history = [{**run.history[0], "epoch": epoch} for epoch in range(1, last + 1)]
     if every:
         run.best = {"epoch": every, "mrr": 0.1, "hits@10": 0.2}
@@ -404,7 +405,7 @@ def test_histories_that_cannot_be_laid_side_by_side(runs, other, tmp_path):
     pytest.importorskip("matplotlib")
     assert "give fewer" in one_error(invoke("history", other, *many, "--plot", tmp_path / "x.png"))
     small = "--dim", 4, "--epochs", 2, "--validate-every", 1
-    ok("train", "--data", "families", *small, "--out", tmp_path / "families")
+    ok("train", "--data", write_ring(tmp_path / "ring"), *small, "--out", tmp_path / "families")
     assert "was trained on other data" in ok("history", other, tmp_path / "families").stderr
 
 

@@ -111,11 +111,18 @@ def populations(draw):
 
 
 sizes, seeds = st.integers(1, 20), st.integers(0, 2**32)
+kinds = st.sampled_from(list(cardkge.SAMPLINGS))
 inclusions = st.sampled_from(["frequency", "uniform"])
 
 
 @quick
-@given(population=populations(), kind=st.sampled_from(cardkge.SAMPLINGS), omega=sizes, inclusion=inclusions, seed=seeds)
+@given(
+    population=populations(),
+    kind=st.sampled_from(list(cardkge.SAMPLINGS)),
+    omega=sizes,
+    inclusion=inclusions,
+    seed=seeds,
+)
 @example(  # no train triple at all
     population=(np.empty((0, 3), np.int32), 3, 2, np.array([0, 1])),
     kind="importance",

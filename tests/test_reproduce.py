@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from conftest import ROOT, children, finish, invoke, ok, one_error, start, usage_error, wait_for, write_ring
@@ -173,6 +174,7 @@ def check_metrics(cells, folders, tmp_path, minus=None):
         assert parsed(cell) == (pytest.approx(mean, abs=5.1e-3), pytest.approx(width, abs=5.1e-3))
 
 
+@pytest.mark.thorough
 def test_link_prediction(out, tmp_path):
     headers, rows = reproduce("link-prediction", *QUICK, "--jobs", 2, "--out", out)
     assert headers == [
@@ -200,6 +202,7 @@ def test_link_prediction(out, tmp_path):
     check_metrics(rows[2][4:9], bounded, tmp_path, minus=plain)
 
 
+@pytest.mark.thorough
 def test_sampling(out, tmp_path):
     _, rows = reproduce("sampling", *QUICK, "--jobs", 2, "--out", out)
     kinds = ["plain", "uniform", "importance", "bernoulli"]
@@ -212,6 +215,7 @@ def test_sampling(out, tmp_path):
         check_metrics(rows[i + 3][4:9], runs, tmp_path, minus=plain)
 
 
+@pytest.mark.thorough
 def test_violations(out, tmp_path):
     headers, rows = reproduce("violations", *QUICK, "--jobs", 2, "--out", out)
     assert headers[2:7] == ["relation", "bound", "heads", "outside %: plain", "bounded"]
@@ -234,6 +238,7 @@ def test_violations(out, tmp_path):
     assert rows[0][12] == share_of(pair(out)[1][0]) and not any(row[12] for row in rows[1:])
 
 
+@pytest.mark.thorough
 def test_lambda(out, tmp_path):
     headers, rows = reproduce("lambda", *QUICK, "--jobs", 2, "--out", out)
     assert headers[:7] == ["data", "model", "lambda", "mean X", "hits@10 %", "change of mean X", "of hits@10"]
@@ -258,6 +263,7 @@ def test_lambda(out, tmp_path):
             assert row[5:7] == ["", ""]
 
 
+@pytest.mark.thorough
 def test_poe(out):
     headers, rows = reproduce("poe", *QUICK, "--jobs", 2, "--out", out)
     assert headers == ["data", "model", "", "query", "tail", "known", "p", "paper"]
@@ -283,6 +289,7 @@ def test_poe(out):
         assert number(total) == near(float(re.match(r"X_hr = (\S+),", predicted[-1])[1]))
 
 
+@pytest.mark.thorough
 def test_nothing_is_run_twice_and_a_document_has_the_same_figures(out, monkeypatch):
     """After the tables above, or by itself."""
     _, rows = reproduce("link-prediction", *QUICK, "--jobs", 2, "--out", out)
@@ -299,6 +306,7 @@ def test_nothing_is_run_twice_and_a_document_has_the_same_figures(out, monkeypat
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in out.glob("*/*")} == before
 
 
+@pytest.mark.thorough
 def test_what_was_killed_goes_on_to_the_same_table(out, tmp_path):
     _, rows = reproduce("link-prediction", *QUICK, "--jobs", 2, "--out", out)
     process = start("reproduce", "link-prediction", *QUICK, "--out", tmp_path / "out")
@@ -330,6 +338,7 @@ def ring(tmp_path, monkeypatch):
     return write_ring(tmp_path / "a folder, named oddly")
 
 
+@pytest.mark.thorough
 def test_the_papers_figures_and_their_differences_stand_beside_ours(ring, tmp_path):
     options = ("--quick", "--data", "wn18rr", "--seeds", 1, "--jobs", 2, "--threads", 1, "--out", tmp_path / "out")
     _, rows = reproduce("link-prediction", *options, "--models", "distmult")
@@ -359,6 +368,7 @@ def test_a_folder_without_a_recipe_takes_the_default_one(ring, tmp_path, monkeyp
     assert "no person of" in one_error(invoke("reproduce", "poe", *options))
 
 
+@pytest.mark.thorough
 def test_what_makes_no_difference_is_said(ring, tmp_path):
     data = ("--data", ring, "--out", tmp_path / "out")
     result = ok("reproduce", "datasets", *data, "--seeds", 7, "--project", "none", "--models", "complex")
@@ -419,6 +429,7 @@ def test_tables_share_the_runs_that_they_can_share(ring, tmp_path, monkeypatch):
     assert {path: path.read_bytes() for path in out.glob("*/violations.json")} == before
 
 
+@pytest.mark.thorough
 def test_violations_of_other_bounds_are_taken_anew(ring, tmp_path, monkeypatch):
     """The bounds of the recipe change, first those of r0, then there is one of r1 too: the plain run stays, and in each
     table the bounds are the same for both runs."""
@@ -445,6 +456,7 @@ def test_violations_of_other_bounds_are_taken_anew(ring, tmp_path, monkeypatch):
     assert len(models) == 1
 
 
+@pytest.mark.thorough
 def test_damaged_violations_and_metrics_are_one_line(ring, tmp_path):
     out = tmp_path / "out"
     options = ("violations", "--quick", "--data", ring, "--models", "distmult", "--seeds", 1, "--threads", 1)
@@ -563,6 +575,7 @@ def test_a_run_that_fails_is_named(tmp_path, monkeypatch):
     assert line.startswith("error: 2 of 2 runs failed; families,complex,") and line.endswith(": other")
 
 
+@pytest.mark.thorough
 def test_controls(tmp_path):
     """Every row is of the runs that it says, chosen on valid where it says so; the bounds are those of its name."""
     out = tmp_path / "out"
@@ -631,7 +644,7 @@ def test_the_share_of_the_gradient_is_of_its_two_norms(tmp_path, extra):
     run, data = cardkge.load_run(tmp_path / "run"), cardkge.load_dataset(ring)
     shares = {}
     for weight in (0.0, 0.01, 0.5):
-        run.settings.penalty_weight = weight
+        run.settings = replace(run.settings, penalty_weight=weight)
         shares[weight] = cardkge_tools.experiments.controls.gradient_share(run, data)
     odds = {weight: share / (1 - share) for weight, share in shares.items()}
     assert odds[0.0] == 0 < odds[0.01] and odds[0.5] / odds[0.01] == pytest.approx(50, rel=1e-9)

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import children, finish, invoke, ok, one_error, start, usage_error, wait_for, write_ring
+from conftest import children, finish, invoke, ok, one_error, start, thorough, usage_error, wait_for, write_ring
 
 import cardkge
 import cardkge_tools.experiments.trials
@@ -205,6 +205,7 @@ def check_whole(out, whole, seeds="0,1"):
     assert sorted((row["seed"], row["failure"]) for row in rows) == [(seed, "") for seed in seeds.split(",")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_stopped_search_goes_on_to_the_same_bits(ring, whole, tmp_path, number):
     """With SIGKILL the trials are killed too, so that they start again from their last checkpoint."""
@@ -231,6 +232,7 @@ def test_a_stopped_search_goes_on_to_the_same_bits(ring, whole, tmp_path, number
     check_whole(out, whole)
 
 
+@pytest.mark.thorough
 def test_trials_that_outlive_a_killed_search_are_waited_for(ring, whole, tmp_path):
     """Never do two processes train into one folder."""
     out, began = tmp_path / "out", {}
@@ -304,6 +306,7 @@ def test_a_search_that_waits_can_be_stopped(ring, tmp_path):
 # --- failures
 
 
+@pytest.mark.thorough
 def test_a_trial_that_diverges_is_reported_and_the_others_are_ranked(ring, tmp_path):
     out = tmp_path / "out"
     options = ("--data", ring, *COMMON, "--optimizer", "sgd", "--project", "none", "--threads", 1, "--out", out)
@@ -328,7 +331,9 @@ def test_a_trial_that_diverges_is_reported_and_the_others_are_ranked(ring, tmp_p
     assert result.exit_code == 1 and isinstance(result.exception, SystemExit)
 
 
-@pytest.mark.parametrize("name, content", [("history.csv", None), ("metrics.json", "{}"), ("metrics.json", "[")])
+@pytest.mark.parametrize("name, content", [
+    ("history.csv", None), thorough("metrics.json", "{}"), thorough("metrics.json", "["),
+])  # fmt: skip
 def test_a_trial_that_cannot_be_read_afterwards_fails_and_the_others_are_ranked(
     ring, tmp_path, monkeypatch, name, content
 ):
@@ -404,6 +409,7 @@ def test_a_process_that_cannot_be_started_is_the_failure_of_its_trial(ring, tmp_
     assert len(progress(result.stderr)) == 2
 
 
+@pytest.mark.thorough
 def test_a_run_killed_while_it_saved_for_the_first_time_is_trained_anew(ring, tmp_path):
     """Between config.json and model.npz."""
     options = ("tune", "--data", ring, *COMMON, "--grid", "seed=0,1", "--threads", 1, "--out", tmp_path / "out")
@@ -451,6 +457,7 @@ def test_runs_on_data_or_bounds_that_have_changed_are_errors(small, tmp_path, mo
     assert state(tmp_path / "out") == before
 
 
+@pytest.mark.thorough
 def test_a_run_with_other_settings_than_its_name_says_is_an_error(small, ring, tmp_path):
     _, run = small
     assert run().exit_code == 0
@@ -498,13 +505,13 @@ def widen_bounds(data, folder):
     "change, part",
     [
         (add_triple, "trained on other data than"),
-        (widen_bounds, "trained with other bounds than"),
-        (set_setting("epochs", 9), "trained with --epochs 9, not 1; remove this folder"),
-        (set_setting("learning-rate", 0.5), "trained with --learning-rate 0.5, not 0.1; remove this folder"),
+        thorough(widen_bounds, "trained with other bounds than"),
+        thorough(set_setting("epochs", 9), "trained with --epochs 9, not 1; remove this folder"),
+        thorough(set_setting("learning-rate", 0.5), "trained with --learning-rate 0.5, not 0.1; remove this folder"),
         (set_setting("dim", 5), "trained with --dim 5, not 4; remove this folder"),
     ],
 )
-@pytest.mark.parametrize("saved", [("model.npz",), ()])
+@pytest.mark.parametrize("saved", [("model.npz",), thorough(())])
 def test_a_begun_run_of_other_data_bounds_or_settings_is_found_before_any_run(
     small, tmp_path, monkeypatch, change, part, saved
 ):
@@ -609,6 +616,7 @@ def test_a_folder_that_is_read_only_is_found_before_any_run(ring, tmp_path, monk
     assert f"{tmp_path / 'out'}: cannot be written (Permission denied)" in line
 
 
+@pytest.mark.thorough
 def test_odd_names_and_other_working_directories(ring, tmp_path, monkeypatch):
     """Data with spaces, commas and letters of all kinds, by a relative path; then from elsewhere."""
     name = "my, dätä = 'x'"

@@ -13,12 +13,11 @@ import kernels
 from cardkge import CardkgeError, probability
 from cardkge_tools import SPLITS
 from cardkge_tools.answers.calibration import CountPrior
-from cardkge_tools.answers.decoding import acceptable, block_of, complete, room_left
+from cardkge_tools.answers.decoding import NO_WEIGHTS, acceptable, block_of, complete, room_left
 from cardkge_tools.answers.facts import fact_decoder, run_bounds
 from cardkge_tools.answers.opening import aligned_data
 from cardkge_tools.answers.runs import load_run
 from cardkge_tools.answers.scope import KnownTails, scope_pairs
-from cardkge_tools.definitions.counting import conditioned
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.ranking import exact_scores, exact_sums, scored_blocks
 from cardkge_tools.engine.threads import Threads
@@ -258,7 +257,9 @@ class Answers:
         if possible := least <= min(most, len(new)):
             given = np.array([each.probability for each in new])
             with np.errstate(divide="ignore"):
-                p = conditioned(np.log(given) - np.log1p(-given), least, most)
+                odds = np.clip(np.log(given) - np.log1p(-given), -1e6, 1e6)
+            ends = np.array([[least], [most]], float)
+            kernels.condition_sets(0, 1, np.array([0, len(new)]), odds, *ends, NO_WEIGHTS, p)
         in_scope = set(scope_pairs(self.dataset.train, *self._sizes(), [relation], self.run.types)[0].tolist())
         best = sorted(new, key=lambda each: (each.entity not in in_scope, -each.probability, each.entity))
         best = [each.entity for each in best if each.accepted and possible]

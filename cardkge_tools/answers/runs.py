@@ -117,7 +117,6 @@ def new_run(settings, dataset, bounds=None):
     """A run before its first step: parameters initialised, entity rows projected. bounds (R, 2), or Constraints; None:
     as the settings name them. The run's settings are resolved: what is not given follows from the loss and the sizes of
     the graph."""
-    settings.check()
     settings = settings.resolved(dataset.n_entities, dataset.n_relations, len(dataset.train))
     model = new_model(settings, dataset.n_entities, dataset.n_relations)
     model.vocabulary = vocabulary_digest(dataset.entities, dataset.relations)
@@ -569,9 +568,8 @@ def _parse_config(path):
                 raise CardkgeError(
                     f"{path}: {name!r} is {found[name]!r}, expected {getattr(kind, '__name__', kind)}; {REMEDY}"
                 )
-    settings = Settings(**{name: parts[0][option_name(name)] for name in kinds})
     try:
-        settings.check()
+        settings = Settings(**{name: parts[0][option_name(name)] for name in kinds})
     except CardkgeError as error:
         raise CardkgeError(f"{path}: {error}") from error
     return settings, parts[1], gone

@@ -101,25 +101,6 @@ def fit_calibration(features, found, weights, share, centre, precision, steps=10
     return parameters
 
 
-def mean_count(log_odds, tilt=0.0):
-    """Sum of p and of p (1 - p) over candidates with these log odds (n,), each moved by `tilt`."""
-    p = probability(log_odds + tilt)
-    return p.sum(), (p * probability(-log_odds - tilt)).sum()
-
-
-def tilt_to(log_odds, target):
-    """A tilt that brings the mean count of candidates (n,) within 1/4 of `target` in 1..n - 1, by bisection; every
-    log odds finite."""
-    margin = math.log(len(log_odds)) + 1
-    low, high = -log_odds.max() - margin, -log_odds.min() + margin
-    while True:
-        tilt = (low + high) / 2
-        mean, _ = mean_count(log_odds, tilt)
-        if abs(mean - target) <= 0.25:
-            return tilt
-        low, high = (tilt, high) if mean < target else (low, tilt)
-
-
 def size_probabilities(p, most):
     """(most + 1,) P(|S| = j) of independent candidates with probabilities p (n,); the last is of `most` and more."""
     sizes = np.zeros(most + 1)
@@ -174,61 +155,36 @@ def conditioned(log_odds, lower, upper, weights=(1.0,)):
     """P(t in S | lower <= |S| <= upper) (n,) of independent candidates with log odds (n,): step 3, exactly. weights
     (m + 1,): those of step 4, not negative, for sizes from 0; the last is that of all sizes from m on.
 
-    A set's odds change by a factor exp(tilt |S|) where every candidate's change by exp(tilt); given its size, nothing
-    changes. So the log odds are moved until the mean count lies at the nearer bound, if it lies outside them, and sizes
-    are weighted by exp(-tilt size) in return: then the sum over sizes is neither huge nor tiny, whatever the odds.
-    forward[i, j] = P(j of the first i in S) and backward[j] = P(bounds hold | j so far) are sums of positive terms
-    only, as is P(t in S, bounds hold) = sum_j forward[t, j] p_t backward[j + 1]: no rounding error is ever enlarged.
+    All sums are of positive terms, in logarithms: forward[t, j] = log P(j of the candidates before t are in S);
+    backward[j] = log of the probability that the others lead from j to a size, times the weight of that size, summed
+    over the sizes within the bounds. Then P(t in S) : P(t not in S) is
 
-    An upper bound further than 30 + 10 standard deviations above the mean excludes less than 1e-16, and is taken for
-    infinite; where a lower bound is not met on the average, so is what is further above it. Equal odds get equal
-    answers, and greater ones no smaller ones. CardkgeError where no set of candidates has such a size.
+        p_t sum_j exp(forward[t, j] + backward[j + 1]) : (1 - p_t) sum_j exp(forward[t, j] + backward[j])
+
+    with backward of the candidates after t. Equal odds get equal answers, and greater ones no smaller ones. The time is
+    n times the largest size allowed, n^2 without an upper bound. CardkgeError where no set has a size within the bounds
+    and a weight above 0.
     """
-    log_odds = np.clip(np.asarray(log_odds, np.float64), -1e6, 1e6)
-    weights, (positive,) = np.asarray(weights, np.float64), np.nonzero(weights)
-    n, m = len(log_odds), len(weights) - 1
-    least = max(math.ceil(lower), 0, positive.min(initial=n + 1))
-    most = min(math.floor(min(upper, n)), n, positive.max(initial=-1) if not weights[m] else n)
-    if least > most:
-        raise CardkgeError(f"no set of {n} candidates has a size from {lower:g} to {upper:g}")
-    if most == 0 or least == n:
-        return np.full(n, float(most > 0))
-    mean, variance = mean_count(log_odds)
-    tilt = 0.0
-    if not least <= mean <= most:
-        end = least if mean < least else most
-        tilt = tilt_to(log_odds, end)
-        mean, variance = mean_count(log_odds, tilt)
-    reach = math.ceil(mean + 30 + 10 * math.sqrt(variance))
-    more = most == n or most > reach  # the last state is `that many or more`
-    if tilt > 0:
-        most, more = min(most, reach), False
-    elif more:
-        most = max(least, min(m, n))
-    if more and most == 0:
-        return probability(log_odds)
-    order = np.argsort(log_odds, kind="stable")
-    p, q = probability(log_odds[order] + tilt), probability(-log_odds[order] - tilt)
-    sizes = np.arange(most + 1)
-    backward = (
-        weights[np.minimum(sizes, m)]
-        * (sizes >= least)
-        * np.exp(np.minimum(-tilt * (sizes - (least if tilt > 0 else most)), 0))
-    )
-    forward = np.zeros((n + 1, most + 1))
-    forward[0, 0] = 1
+    x, weights = np.clip(np.asarray(log_odds, np.float64), -1e6, 1e6), np.asarray(weights, np.float64)
+    n, sizes = len(x), np.arange(len(x) + 1)
+    weights = np.where((sizes >= lower) & (sizes <= upper), weights[np.minimum(sizes, len(weights) - 1)], 0.0)
+    if not weights.any():
+        raise CardkgeError(f"no set of {n} candidates has a size from {lower:g} to {upper:g} of a weight above 0")
+    if (weights == weights[0]).all():
+        return probability(x)
+    values, which, counts = np.unique(x, return_inverse=True, return_counts=True)
+    x, most = np.repeat(values, counts), np.flatnonzero(weights)[-1]  # in ascending order
+    log_p, log_q = -np.logaddexp(0, -x), -np.logaddexp(0, x)
+    forward = np.full((n + 1, most + 1), -np.inf)
+    forward[0, 0] = 0
     for i in range(n):
-        forward[i + 1] = forward[i] * q[i]
-        forward[i + 1, 1:] += forward[i, :-1] * p[i]
-        forward[i + 1, -1] += forward[i, -1] * p[i] * more
+        forward[i + 1] = forward[i] + log_q[i]
+        forward[i + 1, 1:] = np.logaddexp(forward[i + 1, 1:], forward[i, :-1] + log_p[i])
+    with np.errstate(divide="ignore"):
+        backward = np.log(weights[: most + 1])
     answers = np.empty(n)
     for i in reversed(range(n)):
-        shifted = np.append(backward[1:], backward[-1] * more)
-        member, other = p[i] * (forward[i] @ shifted), q[i] * (forward[i] @ backward)
-        answers[i] = member / (member + other)
-        backward = q[i] * backward + p[i] * shifted
-    answers = np.maximum.accumulate(answers)  # what rounding may have turned round
-    _, first, which = np.unique(log_odds[order], return_index=True, return_inverse=True)
-    result = np.empty(n)
-    result[order] = answers[first][which]
-    return result
+        inside, outside = np.append(backward[1:], -np.inf) + log_p[i], backward + log_q[i]
+        answers[i] = probability(np.logaddexp.reduce(forward[i] + inside) - np.logaddexp.reduce(forward[i] + outside))
+        backward = np.logaddexp(inside, outside)
+    return np.maximum.accumulate(answers)[np.cumsum(counts) - counts][which]  # rounding turns no order round

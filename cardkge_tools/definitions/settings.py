@@ -6,7 +6,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cardkge import MODELS, SAMPLINGS, CardkgeError
+from cardkge import (
+    INCLUSIONS,
+    LOSSES,
+    MODELS,
+    OPTIMIZERS,
+    POOLS,
+    PROJECTIONS,
+    SAMPLINGS,
+    SCHEDULES,
+    CardkgeError,
+    chosen,
+)
 
 PAPER = {  # what a setting is that is not given, with the paper's losses
     "model": "distmult",
@@ -25,12 +36,24 @@ PAPER = {  # what a setting is that is not given, with the paper's losses
 }
 DIMS = {"distmult": 200, "complex": 150, "ermlp": 100}  # where no dim is given: sizes that reach the paper's figures
 OWN_DIM = 100  # and of a model of one's own
+CHOICES = {  # the settings that are a name, of one of these
+    "model": MODELS,
+    "loss": LOSSES | {"softmax": None},
+    "optimizer": OPTIMIZERS,
+    "schedule": SCHEDULES,
+    "project": PROJECTIONS,
+    "sampling": SAMPLINGS,
+    "inclusion": INCLUSIONS,
+    "subject_pool": POOLS,
+    "dtype": dict.fromkeys(("float32", "float64")),
+}
 
 
-@dataclass
+@dataclass(frozen=True)
 class Settings:
     """Everything that determines the bits of a run; the names are those of the command line, where they are
     explained. Defaults are the paper's recipe, or, where it is silent, what was measured (docs/REPRODUCTION.md).
+    Frozen, and checked when made: CardkgeError for a setting out of its range; `dataclasses.replace` makes another.
 
     What is None depends on the loss. Of the paper's losses it is PAPER's; under softmax it follows from the sizes of
     the graph, and stays None until `resolved`."""
@@ -74,40 +97,26 @@ class Settings:
     final: bool = False  # trained on train, valid and test together
 
     def __post_init__(self):
-        if self.loss == "softmax":
-            self.model = self.model or "complex"
-            return
-        for name, value in PAPER.items():
+        for name, value in ({"model": "complex"} if self.loss == "softmax" else PAPER).items():
             if getattr(self, name) is None:
-                setattr(self, name, value)
+                object.__setattr__(self, name, value)  # frozen from here on
+        self._check()
 
     def resolved(self, n_entities, n_relations, n_triples):
         """A copy in which nothing is left to the sizes of the graph."""
         if self.loss != "softmax":
-            return replace(self)
+            return self
         rule = softmax_defaults(self, n_entities, n_relations, n_triples)
         return replace(self, **{name: value for name, value in rule.items() if getattr(self, name) is None})
 
-    def check(self):
+    def _check(self):
         """CardkgeError that names the first setting out of its range, what was found and what is allowed."""
-        choices = {
-            "model": tuple(MODELS),
-            "loss": ("logistic", "hinge", "softmax"),
-            "optimizer": ("adagrad", "sgd"),
-            "schedule": ("constant", "late", None),
-            "project": ("unit", "none", None),
-            "sampling": SAMPLINGS,
-            "inclusion": ("frequency", "uniform"),
-            "subject_pool": ("relation", "entities"),
-            "dtype": ("float32", "float64"),
-        }
         if str(self.model).startswith(":") and self.model not in MODELS:
             name = self.model[1:]
             raise CardkgeError(f"the model is {name}, a class of one's own: load it with --model PATH.py:{name}")
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                allowed = ", ".join(value for value in allowed if value)
-                raise CardkgeError(f"{name} must be one of {allowed}; found {getattr(self, name)}")
+        for name, choices in CHOICES.items():
+            if getattr(self, name) is not None or name not in ("schedule", "project"):  # None: not resolved yet
+                chosen(name, getattr(self, name), choices)
         for name, kind in typing.get_type_hints(Settings).items():
             if not fits(getattr(self, name), kind):
                 wanted = getattr(kind, "__name__", kind)

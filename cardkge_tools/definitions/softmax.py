@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from cardkge import bounded_relations, cardinality_penalty, learning_rate, project_rows, update_params
+from cardkge import CardkgeError, bounded_relations, cardinality_penalty, learning_rate, project_rows, update_params
 
 
 def softmax_loss(scores, answers, log_weights=0.0):
@@ -79,6 +79,8 @@ def softmax_objective(model, triples, sides, settings, bounds=None, loopless=Non
            sum over all candidates, weighted (exact where these are all entities); of G_rt for bounds of the inverse.
     Returns ({"objective", "loss", "l2", "n3", "penalty"}, gradients, a dict like params).
     """
+    if None in (settings.n3, settings.penalty_weight):
+        raise CardkgeError("settings of softmax follow from the graph: give settings.resolved(N, R, train triples)")
     ids, log_weights = (np.arange(model.n_entities), np.zeros(model.n_entities)) if candidates is None else candidates
     column = np.full(model.n_entities, -1)
     column[ids] = np.arange(len(ids))

@@ -1,22 +1,21 @@
-"""What `draw_objects` and `draw_subjects` of cardkge.py draw, for all relations of a step at once."""
+"""Samples as `draw_objects` and `draw_subjects` of cardkge.py draw them, of the same distribution, for all relations of
+a step at once."""
 
 import numpy as np
 
 import kernels
-from cardkge import SAMPLINGS, CardkgeError, inclusion_probabilities, object_probabilities
+from cardkge import INCLUSIONS, POOLS, SAMPLINGS, CardkgeError, chosen, object_probabilities
 
 
 class ObjectSampler:
-    """Draws what `draw_objects` draws, with the same random numbers: the objects over which X_hr is summed.
+    """Draws the objects over which X_hr is summed, as `draw_objects` does: the same in distribution.
 
     The work of a draw grows with the sample, not with N, and the memory with the triples, not with R x N.
     """
 
     def __init__(self, kind, triples, n_entities, n_relations, objects=100, inclusion="frequency"):
-        if kind not in SAMPLINGS:
-            raise CardkgeError(f"sampling must be one of {', '.join(SAMPLINGS)}; found {kind}")
-        if inclusion not in ("frequency", "uniform"):
-            raise CardkgeError(f"inclusion must be frequency or uniform, found {inclusion}")
+        chosen("sampling", kind, SAMPLINGS)
+        chosen("inclusion", inclusion, INCLUSIONS)
         if objects < 1:
             raise CardkgeError(f"objects must be at least 1, found {objects}")
         self.kind, self.inclusion, self.n_entities, self.triples = kind, inclusion, n_entities, triples
@@ -85,7 +84,7 @@ class ObjectSampler:
                     tails, counts = tails[:0], counts[:0]
                 values, sizes = np.unique(counts, return_counts=True)
                 sizes = np.concatenate(([self.n_entities - len(tails)], sizes))
-                b = inclusion_probabilities(np.concatenate(([1.0], 1.0 + values)), self.omega, sizes)
+                b = class_probabilities(np.concatenate(([1.0], 1.0 + values)), self.omega, sizes)
                 start = sum(map(len, members)) + np.cumsum(sizes) - sizes - sizes[0]
                 start[0] = -1
                 columns.append((b, sizes, np.full(len(b), row), start))
@@ -98,7 +97,8 @@ class ObjectSampler:
         return self.tables[key]
 
     def _draw_bernoulli(self, rng, relations):
-        """Bernoulli sampling of all relations at once."""
+        """Bernoulli sampling of all relations at once: how many of a class of equal b are in a sample is binomial, and
+        every subset of that size is as likely."""
         b, sizes, row, start, members, gaps, gap_starts = self._bernoulli_table(relations)
         takes = rng.binomial(sizes, b)  # how many of each class; every subset of that size is as likely
         draws = distinct(rng, sizes, takes, self.marks)
@@ -115,8 +115,7 @@ class SubjectSampler:
     (pool="relation") or from all entities ("entities")."""
 
     def __init__(self, pool, triples, n_entities, n_relations, subjects=10):
-        if pool not in ("relation", "entities"):
-            raise CardkgeError(f"subject pool must be relation or entities, found {pool}")
+        chosen("subject_pool", pool, POOLS)
         if subjects < 1:
             raise CardkgeError(f"subjects must be at least 1, found {subjects}")
         self.mu = subjects
@@ -140,6 +139,35 @@ class SubjectSampler:
         subjects = padded(subjects.astype(np.int32), takes)
         counted = np.arange(subjects.shape[1]) < takes[:, None]
         return np.where(counted, subjects, subjects[:, :1]), takes
+
+
+def samplers_of(triples, sizes, settings):
+    """Samplers of subjects, the heads, and of objects, the tails of these triples, by the settings; sizes (N, R)."""
+    return (
+        SubjectSampler(settings.subject_pool, triples, *sizes, settings.subjects),
+        ObjectSampler(settings.sampling, triples, *sizes, settings.objects, settings.inclusion),
+    )
+
+
+def samples_of(samplers, rng, relations, inverse):
+    """One sample of each relation as `objective` takes them: [(relation, subjects, objects, weights, inverse)].
+    samplers: of subjects and of objects."""
+    (subjects, counts), (objects, weights) = (sampler.draw(rng, relations) for sampler in samplers)
+    kept = weights > 0
+    rows = zip(relations, subjects, counts, objects, weights, kept)
+    return [(r, heads[:n], drawn[of], w[of], inverse) for r, heads, n, drawn, w, of in rows]
+
+
+def class_probabilities(frequency, omega, sizes):
+    """`cardkge.inclusion_probabilities` of classes of entities, `sizes` of them with each frequency: (n,) float64."""
+    capped = np.zeros(len(frequency), bool)
+    while True:  # a round that caps no further class is the last
+        total = (sizes * frequency)[~capped].sum()
+        c = (omega - sizes[capped].sum()) / total if total else 0.0
+        more = ~capped & (c * frequency > 1)
+        if not more.any():
+            return np.where(capped, 1.0, c * frequency)
+        capped |= more
 
 
 def sorted_distinct(keys):

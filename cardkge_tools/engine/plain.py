@@ -1,17 +1,19 @@
 """Steps of a model that the kernels do not know: the definitions of cardkge.py as they are written, used as the fast
 trainers are."""
 
+import functools
 import math
 
 import numpy as np
 
-from cardkge import bounded_relations, draw_samples, objective, training_bounds, update_params
+from cardkge import bounded_relations, objective, training_bounds, update_params
 from cardkge_tools.definitions.softmax import softmax_objective, without_loops
+from cardkge_tools.engine.draws import samplers_of, samples_of
 from cardkge_tools.engine.trainer import NonFinite
 
 
 class PlainTrainer:
-    """One step at a time, with the batches of `Batches`: a run is `algorithm_1`, to the bit."""
+    """One step at a time, with the batches of `Batches`: a run is `algorithm_1` with these, to the bit."""
 
     def __init__(self, model, accumulators, settings, bounds, triples, threads):
         self.model, self.settings, self.threads, self.accumulators = model, settings, threads, accumulators
@@ -19,9 +21,16 @@ class PlainTrainer:
         self.bounded = bounded_relations(self.bounds) if settings.penalty_weight > 0 else ([], [])
         self.regularised = any(len(relations) for relations in self.bounded)
 
+    @functools.cached_property
+    def samplers(self):
+        """Of subjects and objects, for bounds of the tails of heads and of the heads of tails."""
+        sizes = self.model.n_entities, self.model.n_relations
+        return [samplers_of(ends, sizes, self.settings) for ends in (self.triples, self.triples[:, ::-1])]
+
     def draw(self, rng):
         """The regulariser's sample for one step, as `objective` takes it."""
-        return draw_samples(rng, self.triples, self.bounded, self.model.n_entities, self.settings)
+        drawn = enumerate(zip(self.bounded, self.samplers))
+        return [one for i, (ids, samplers) in drawn if len(ids) for one in samples_of(samplers, rng, ids, bool(i))]
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def step(self, ends, relations, samples=None, learning_rate=None):

@@ -7,8 +7,20 @@ from dataclasses import dataclass
 import numpy as np
 
 import kernels
-from cardkge import CardkgeError, batch_limits, corruptions, probability, training_bounds, triple_keys
-from cardkge_tools.engine.draws import ObjectSampler, SubjectSampler
+from cardkge import (
+    OPTIMIZERS,
+    PROJECTIONS,
+    CardkgeError,
+    adagrad_step,
+    batch_limits,
+    chosen,
+    corruptions,
+    probability,
+    project_rows,
+    training_bounds,
+    triple_keys,
+)
+from cardkge_tools.engine.draws import samplers_of
 from cardkge_tools.engine.limits import PlainBounds
 from cardkge_tools.engine.tables import kind_of, output_of
 
@@ -17,6 +29,7 @@ class NonFinite(CardkgeError):
     """The objective or a parameter became NaN or infinite."""
 
 
+KERNEL_LOSSES = {"logistic": kernels.LOGISTIC, "hinge": kernels.HINGE}
 UNIT = 256  # triples of one relation whose relation gradient is summed in one go
 GEMM_ROWS = 1024  # rows of a matrix product given to one thread: fixed, so that its bits do not depend on the threads
 
@@ -131,11 +144,7 @@ class Trainer:
 
     def new_samplers(self, triples):
         """Samplers of subjects, the heads, and objects, the tails of these triples."""
-        settings, sizes = self.settings, (self.model.n_entities, self.model.n_relations)
-        return (
-            SubjectSampler(settings.subject_pool, triples, *sizes, settings.subjects),
-            ObjectSampler(settings.sampling, triples, *sizes, settings.objects, settings.inclusion),
-        )
+        return samplers_of(triples, (self.model.n_entities, self.model.n_relations), self.settings)
 
     @np.errstate(over="ignore", invalid="ignore")  # what is not finite is found, and raised as NonFinite
     def step(self, ends, relations, sample=None, learning_rate=None):
@@ -210,7 +219,7 @@ class Trainer:
         coefficients, losses = self.buffer("coefficients", *ends.shape[:2]), np.empty(size)
         of_units = self.buffer("of_units", size, width)
         d_outputs = np.empty((size, len(tables[2])), model.dtype)
-        loss = kernels.LOGISTIC if settings.loss == "logistic" else kernels.HINGE
+        loss = chosen("loss", settings.loss, KERNEL_LOSSES)
         self.threads.run(
             kernels.loss_units, size, (kind_of(model), loss, settings.margin), (ends, relations, units), tables,
             (coefficients, losses, of_units, d_outputs), size=-(-size // min(16, 1 + len(relations) // UNIT)),
@@ -284,7 +293,7 @@ class Trainer:
         """One step of the optimiser, and the projection, on the rows that have a gradient; NonFinite, with nothing
         changed, if a parameter would no longer be finite."""
         settings, dtype = self.settings, self.model.dtype
-        adagrad = settings.optimizer == "adagrad"
+        adagrad = chosen("optimizer", settings.optimizer, OPTIMIZERS) is adagrad_step
         # AdaGrad moves a number by at most the rate, if the gradient is finite. Other steps are tried on copies first.
         largest = max(rate, settings.l2, settings.penalty_weight)
         trial = not adagrad or largest > np.finfo(dtype).max ** 0.25
@@ -297,7 +306,7 @@ class Trainer:
                 tried.append((table, accumulator, ids, table[ids], accumulator[ids]))
                 table, accumulator, ids = *tried[-1][3:], np.arange(len(ids), dtype=np.int32)
             weights = np.asarray(l2.get(name, np.zeros(len(ids))), dtype)
-            project = name == "entity" and settings.project == "unit"
+            project = name == "entity" and chosen("project", settings.project, PROJECTIONS) is project_rows
             self.threads.run(
                 kernels.update_rows, len(ids), table, accumulator, ids, np.atleast_2d(gradient), weights,
                 dtype.type(rate), adagrad, project, faults, size=max(512, -(-len(ids) // 32)),

@@ -28,7 +28,6 @@ def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
     counts the steps before that one.
     """
     settings = run.settings
-    settings.check()
     check_sizes(run, dataset)
     with Threads(threads) as threads:
         softmax = settings.loss == "softmax"

@@ -1,12 +1,12 @@
 """Controls of the regulariser: what it gains with the right bounds, with wrong ones, and with none."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 
 from cardkge import batch_limits, bounded_relations, corruptions, draw_samples, objective, training_bounds
 from cardkge_tools.answers.opening import open_run
-from cardkge_tools.definitions.settings import Settings
 from cardkge_tools.experiments.statistics import amount, estimate, percent
 from cardkge_tools.experiments.trials import trial_name
 from cardkge_tools.graph.bound_files import find_bounds, write_bounds
@@ -61,7 +61,7 @@ def gradient_share(run, dataset):
     relations = np.repeat(triples[:, 1:2], ends.shape[1], axis=1)
     batch = model, ends[..., 0], relations, ends[..., 1]
     samples = draw_samples(rng, dataset.train, bounded_relations(limits), model.n_entities, settings)
-    plain = Settings(**vars(settings) | {"l2": 0.0})
+    plain = replace(settings, l2=0.0)
     _, without = objective(*batch, plain)
     _, with_penalty = objective(*batch, plain, limits, samples)
     loss = np.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in without.values()))

@@ -100,8 +100,7 @@ def train_final(source, out, force, threads, data, model):
         raise CardkgeError(f"{source} is a final run already; give the run that it was made of")
     epochs = run.best["epoch"] if run.best else run.epoch
     settings = replace(run.settings, epochs=epochs, validate_every=0, patience=0, final=True)
-    if data:
-        settings.data = data
+    settings = replace(settings, data=data or settings.data)
     with new_folder(out, force) as folder:
         if Path(folder).resolve() == Path(source).resolve():
             raise CardkgeError(f"{source}: the final run needs a folder of its own")
@@ -113,10 +112,11 @@ def train_final(source, out, force, threads, data, model):
 
 def update_settings(run, given):
     """Take over what a resumed run may change; a usage error for what it may not."""
+    taken = {}
     for name, value in given.items():
         saved = getattr(run.settings, name)
         if name in ("data", "patience") or (name == "epochs" and value >= saved):
-            setattr(run.settings, name, value)
+            taken[name] = value
         elif value != saved:
             option = "--" + option_name(name)
             hint = "may only be raised" if name == "epochs" else "cannot change"
@@ -124,7 +124,7 @@ def update_settings(run, given):
         if name == "epochs" and value > saved and run.settings.schedule == "late":
             warn(f"the steps depend on the number of epochs: this is no longer what --epochs {value} trains at once")
     try:
-        run.settings.check()
+        run.settings = replace(run.settings, **taken)
     except CardkgeError as error:
         raise click.UsageError(f"{error}.") from None
 

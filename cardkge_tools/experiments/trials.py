@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -172,7 +173,7 @@ def check_trial(folder, trial, relations, data, bounds, reported):
     if not same_facts(its_data, data):
         raise CardkgeError(f"{folder}: trained on other data than {trial['data']} is now; remove this folder")
     wanted = Settings(**trial).resolved(its_data["entities"], its_data["relations"], its_data["train"])
-    wanted.dim = wanted.dim or DIMS[wanted.model]
+    wanted = replace(wanted, dim=wanted.dim or DIMS[wanted.model])
     for name, value in vars(wanted).items():
         found = getattr(settings, name)
         if name not in ("data", "bounds") and found != value:

@@ -22,16 +22,16 @@ from cardkge_tools.graph.shacl import Index, named, of_graph, read_rdf, turtle_t
 from cardkge_tools.shell.files import replace_file
 
 
-def read_files(files, graph, prefixes=None, schema=()):
+def read_files(files, graph, prefixes=None, schema=(), base=None):
     """Bounds of a graph from files: TSV, or RDF by the endings of their names. Returns (Constraints, notes).
 
     In TSV a relation, or a class, that the graph does not have is an error that names the line; in RDF, which may
     describe more than this graph, the bound is dropped and counted in the notes (sentences). schema: (subject,
     property, object) terms of the graph's own schema; what it and each of the RDF files say of ranges, domains and
-    subclasses holds for all of these.
+    subclasses holds for all of these. base: the IRI that relative IRIs are resolved against.
     """
     prefixes = prefixes or graph.prefixes
-    indices = {path: Index(path) for path in files if rdf.format_of(path)}
+    indices = {path: Index(path, base) for path in files if rdf.format_of(path)}
     schema = [*schema, *(triple for index in indices.values() for triple in index.schema)]
     found, notes = [], []
     for path in files:

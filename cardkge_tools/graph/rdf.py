@@ -4,6 +4,7 @@ A *term* is what N-Triples writes: `<iri>`, `_:label` or a literal. A *name* is 
 IRI by a prefix (`ex:anna`) or whole, `_:label`, or the literal as N-Triples writes it. `Prefixes` goes both ways.
 """
 
+import codecs
 import collections
 import gzip
 import json
@@ -14,7 +15,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from cardkge import CardkgeError
-from cardkge_tools.shell.files import is_packed, read_blocks, replace_file, without_gz
+from cardkge_tools.shell.files import is_packed, read_blocks, refuse_utf_16, replace_file, without_gz
 
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 RDFS = "http://www.w3.org/2000/01/rdf-schema#"
@@ -42,7 +43,7 @@ LINE_FORMATS = ("N_TRIPLES", "N_QUADS")  # their blank nodes all have labels tha
 BLOCK = 1 << 18  # bytes of statements handed on at a time
 NAME_OF_NOTHING = "urn:cardkge:"  # begins the IRI of a name that came from no IRI (see Prefixes.term)
 
-_LITERAL = re.compile(rb'("(?:[^"\\]|\\.)*"(?:@[^ ]+|\^\^<[^>]*>)?)(?: (.+))?')
+_LITERAL = re.compile(r'("(?:[^"\\]|\\.)*"(?:@[^ ]+|\^\^<[^>]*>)?)(?: (.+))?')
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?=.)", re.DOTALL)
 _NEVER = r"\x00-\x20\x7f-\x9f<>\"{}|^`\\\ufdd0-\ufdef\ufff0-\uffff" + "".join(
     f"\\U{plane:04x}fffe\\U{plane:04x}ffff" for plane in range(1, 15)
@@ -51,12 +52,6 @@ _PRIVATE = r"\ue000-\uf8ff\U000e0000-\U000e0fff\U000f0000-\U0010ffff"
 # [ and ] are for the number of a host, private characters for a query, and % for two digits (RFC 3987)
 _NOT_IN_IRI = re.compile(rf"[{_NEVER}]|(?<!//)\[|^[^\[]*\]|%(?![0-9A-Fa-f]{{2}})|^[^?]*[{_PRIVATE}]")
 _NOT_AT_ITS_END = re.compile(rf"[{_NEVER}{_PRIVATE}\[\]%#?/]")
-_LETTER = (  # PN_CHARS_U and digits, of which labels of blank nodes are made
-    r"0-9A-Za-z_\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02ff\u0370-\u037d\u037f-\u1fff\u200c\u200d\u2070-\u218f\u2c00-\u2fef"
-    r"\u3001-\ud7ff\uf900-\ufdcf\ufdf0-\ufffd\U00010000-\U000effff"
-)
-_MORE = _LETTER + r"\-\u00b7\u0300-\u036f\u203f\u2040"
-_BLANK = re.compile(rf"_:[{_LETTER}](?:[{_MORE}.]*[{_MORE}])?")
 _PREFIX = re.compile(r"[^\s:<>\"{}|^`\\/]*")
 
 
@@ -83,7 +78,7 @@ def opened(path):
 
 
 class _Blocks:
-    """A file for pyoxigraph to write to: hands on whole lines, BLOCK bytes of them or more at a time."""
+    """A file for pyoxigraph to write to: hands on whole lines as text, BLOCK bytes of them or more at a time."""
 
     def __init__(self, consume):
         self.consume, self.parts, self.size = consume, [], 0
@@ -99,40 +94,46 @@ class _Blocks:
         whole, newline, rest = b"".join(self.parts).rpartition(b"\n")
         self.parts, self.size = [rest], len(rest)
         if newline:
-            self.consume(whole + newline)
+            self.consume((whole + newline).decode())
 
     def flush(self):
         pass
 
 
-def read_statements(path, consume, kind=None, progress=None, trusting=False):
+def read_statements(path, consume, kind=None, progress=None, base=None):
     """Parse an RDF file and hand its statements on as N-Quads, in the order of the file.
 
-    consume(block): block is bytes, whole lines of canonical N-Quads (one space between terms, ` .` at the end, no
+    consume(block): block is text, whole lines of canonical N-Quads (one space between terms, ` .` at the end, no
     comment, no blank line). Nothing else is kept, so that memory does not grow with the file.
     kind: a value of FORMATS; None takes it from the file's name. progress(done, total), if given, is called with bytes
-    of the file. trusting: IRIs are not checked, which is a third of the work; see `are_terms`.
+    of the file. base: the IRI that relative IRIs are resolved against; None takes the place of the file.
     Returns the prefixes that the file declares, a dict prefix -> namespace.
-    Raises CardkgeError, naming file and line, for what is not in the format; where pyoxigraph is missing; and for a
-    file that cannot be read.
+    Raises CardkgeError, naming file and line, for what is not in the format; where pyoxigraph is missing; for a base
+    that is no IRI; and for a file that cannot be read.
     """
     oxigraph = load_pyoxigraph()
     kind = kind or format_of(path)
     if kind is None:
         raise CardkgeError(f"{path}: no RDF format is known by this ending; known are {', '.join(FORMATS)}")
-    form = getattr(oxigraph.RdfFormat, kind)
+    if base is not None and (not _SCHEME.match(base) or _NOT_IN_IRI.search(base)):
+        raise CardkgeError(f"--base {base}: expected an IRI, such as http://example.org/")
+    form, start = getattr(oxigraph.RdfFormat, kind), b""
     try:
         with open(path, "rb", buffering=1 << 20) as raw:
             total = os.fstat(raw.fileno()).st_size
             source = gzip.GzipFile(fileobj=raw) if is_packed(path) else raw
+            start = source.peek(1 << 10)[: 1 << 10]
+            refuse_utf_16(path, start)
+            if start.startswith(codecs.BOM_UTF8):
+                source.read(len(codecs.BOM_UTF8))
 
             def handed_on(block):
                 consume(block)
                 if progress:
                     progress(raw.tell(), total)
 
-            base = None if kind in LINE_FORMATS else Path(path).absolute().as_uri()
-            parser = oxigraph.parse(source, form, base_iri=base, lenient=trusting)
+            base = None if kind in LINE_FORMATS else base or Path(path).absolute().as_uri()
+            parser = oxigraph.parse(source, form, base_iri=base)
             blocks = _Blocks(handed_on)
             oxigraph.serialize(parser, blocks, oxigraph.RdfFormat.N_QUADS)
             blocks.hand_on()
@@ -142,37 +143,47 @@ def read_statements(path, consume, kind=None, progress=None, trusting=False):
         reason = " ".join(str(error.msg).split())
         if "LoadDocumentCallback" in reason:
             reason = "its @context is a page of the web, and none is loaded; write the context into the file"
-        raise CardkgeError(f"{path}:{error.lineno or 1}: not {kind.replace('_', '-')}: {reason}") from None
+        name = kind.replace("_", "-")
+        raise CardkgeError(f"{path}:{error.lineno or 1}: not {name}: {reason}{_looks_like(start, kind)}") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise CardkgeError(f"{path}: cannot be read: {error}") from error
     except OSError as error:
         raise CardkgeError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def may_be_trusted(path, kind):
-    """Whether a file is N-Triples and begins without a literal: then it is worth while to read it `trusting`, and to
-    check each of its names once. (Of a literal the trusting parser takes more than N-Triples allows.)"""
-    if kind != "N_TRIPLES":
-        return False
-    try:
-        with opened(path) as file:
-            return b'"' not in file.read(1 << 16)
-    except (OSError, EOFError, zlib.error):
-        return False  # which is said when it is read
+_BEGINNINGS = (  # how a file begins -> pyoxigraph's name of the format that begins so
+    (r"<!doctype html|<html", "HTML"),
+    (r"<\?xml|<!--|<rdf:RDF", "RDF_XML"),
+    (r"[{\[]\s*(?:[\"{}\]]|$)", "JSON_LD"),
+    (r"@prefix|@base|prefix\s|base\s*<", "TURTLE"),
+)
 
 
-def are_terms(texts):
-    """Whether all texts are IRIs in < >, or blank nodes, as N-Triples has them."""
-    node = load_pyoxigraph().NamedNode
-    try:
-        for text in texts:
-            if text[:1] == "<":
-                node(text[1:-1])
-            elif text[:2] != "_:":
-                return False
-    except ValueError:
-        return False
-    return True
+def _looks_like(start, kind):
+    """What is to be said of a file that is not of this kind: the format that its first bytes look like."""
+    text = start.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").lstrip()
+    text = re.sub(r"\A(?:#[^\n]*\n\s*)+", "", text)
+    found = next((name for pattern, name in _BEGINNINGS if re.match(pattern, text, re.IGNORECASE)), kind)
+    if found == kind or (found, kind) == ("TURTLE", "TRIG"):
+        return ""
+    if found == "HTML":
+        return "; it looks like a page of the web, not like data: download the data"
+    ending = next(ending for ending, name in FORMATS.items() if name == found and ending != ".ntriples")
+    ending = {"RDF_XML": ".rdf", "JSON_LD": ".jsonld"}.get(found, ending)
+    return (
+        f"; it looks like {found.replace('_', '-')}: end its name in {ending}, or import it with --format {ending[1:]}"
+    )
+
+
+def relative_notes(*names):
+    """A sentence about terms that are IRIs of this machine's files, as relative IRIs become; names: several lists."""
+    local = [term[1:-1] for terms in names for term in terms if term.startswith("<file:")]
+    if not local:
+        return []
+    return [
+        f"{len(local):,} names are relative IRIs, or IRIs of files, such as {local[0]}: read elsewhere, the same data"
+        " has other names; --base IRI says what relative IRIs are relative to"
+    ]
 
 
 def _other_prefixes(path, kind):
@@ -199,29 +210,27 @@ def _is_dict(value):
 
 
 def terms_of(line):
-    """(subject, predicate, object, graph) of a line of `read_statements`, bytes; graph is b"" for the default graph."""
-    subject, predicate, rest = line.removesuffix(b" .").split(b" ", 2)
-    if rest.startswith(b'"'):
+    """(subject, predicate, object, graph) of a line of `read_statements`; graph is "" for the default graph."""
+    subject, predicate, rest = line[:-2].split(" ", 2)
+    if rest[0] == '"':
         literal, graph = _LITERAL.fullmatch(rest).groups()
-        return subject, predicate, literal, graph or b""
-    if rest.startswith(b"<<"):
-        inner, _, graph = rest.rpartition(b")>>")
-        return subject, predicate, inner + b")>>", graph.strip()
-    node, _, graph = rest.partition(b" ")
+        return subject, predicate, literal, graph or ""
+    if rest[:2] == "<<":
+        inner, _, graph = rest.rpartition(")>>")
+        return subject, predicate, inner + ")>>", graph.strip()
+    node, _, graph = rest.partition(" ")
     return subject, predicate, node, graph
 
 
-def read_graph(path, kind=None):
-    """A small RDF file as a list of (subject, predicate, object) terms, text, and its prefixes: for shapes and
-    ontologies. Named graphs are merged."""
+def read_graph(path, kind=None, base=None):
+    """A small RDF file as a list of (subject, predicate, object) terms, and its prefixes: for shapes and ontologies.
+    Named graphs are merged. base: as of `read_statements`."""
     triples = []
 
     def consume(block):
-        for line in block[:-1].split(b"\n"):
-            subject, predicate, value, _ = terms_of(line)
-            triples.append((subject.decode(), predicate.decode(), value.decode()))
+        triples.extend(terms_of(line)[:3] for line in block[:-1].split("\n"))
 
-    prefixes = read_statements(path, consume, kind)
+    prefixes = read_statements(path, consume, kind, base=base)
     return triples, prefixes
 
 
@@ -310,8 +319,9 @@ class Prefixes:
 
     def term(self, name, base=NAME_OF_NOTHING):
         """The N-Triples term of a name. A name that came from no IRI gets one: base and the name, with every character
-        that an IRI cannot hold as %XX of its UTF-8 bytes."""
-        if _BLANK.fullmatch(name) or is_literal(name):
+        that an IRI cannot hold as %XX of its UTF-8 bytes. So does a blank node, whose label another file could not
+        refer to (a Skolem IRI: RDF 1.1 Concepts, 3.5)."""
+        if is_literal(name):
             return name
         iri = self.expand(name)
         return f"<{iri}>" if iri is not None else f"<{base}{percent_encoded(name)}>"
@@ -319,7 +329,7 @@ class Prefixes:
 
 def is_literal(name):
     """Whether a name is a literal as N-Triples writes it."""
-    match = _LITERAL.fullmatch(name.encode("utf-8", "surrogatepass")) if name.startswith('"') else None
+    match = _LITERAL.fullmatch(name) if name.startswith('"') else None
     return match is not None and match[2] is None
 
 

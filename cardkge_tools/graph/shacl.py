@@ -19,11 +19,12 @@ SCHEMA = (rdf.SUBCLASS, rdf.RDFS + "range", rdf.RDFS + "domain")
 
 
 class Index:
-    """The triples of a small RDF graph, by subject and property."""
+    """The triples of a small RDF graph, by subject and property. base: of its relative IRIs."""
 
-    def __init__(self, path):
-        triples, self.prefixes = rdf.read_graph(path)
+    def __init__(self, path, base=None):
+        triples, self.prefixes = rdf.read_graph(path, base=base)
         self.path = path
+        self.relative = [] if base else rdf.relative_notes(dict.fromkeys(term for triple in triples for term in triple))
         self.objects = collections.defaultdict(list)
         self.subjects = collections.defaultdict(list)  # (property, object) -> subjects
         for subject, predicate, value in triples:
@@ -110,10 +111,8 @@ class _Standards:
         self.unread = collections.Counter()
 
     def notes(self):
-        return [
-            f"{self.path}: {what}" + (f" ({number} times)" if number > 1 else "")
-            for what, number in self.unread.items()
-        ]
+        several = [what + (f" ({number} times)" if number > 1 else "") for what, number in self.unread.items()]
+        return [f"{self.path}: {what}" for what in self.index.relative + several]
 
     def where(self, node):
         return f"{self.path}, {'a nameless shape' if node.startswith('_:') else self.names.name(node)}"

@@ -76,6 +76,21 @@ def refuse_the_same(source, target):
         raise CardkgeError(f"{target}: is the file that is read; choose another name for what is written")
 
 
+def refuse_utf_16(path, start):
+    """CardkgeError where a file begins as UTF-16 does: with its byte order mark, or, of Latin letters, with a zero in
+    every other byte."""
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        found = "UTF-16"
+    else:
+        size = max(len(start) // 2, 1)
+        zeros = [start[first::2].count(0) / size for first in (0, 1)]
+        if max(zeros) < 0.4 or min(zeros) > 0.1:
+            return
+        found = "UTF-16BE" if zeros[0] > zeros[1] else "UTF-16LE"
+    first = f"byte 0x{start[0]:02x}, as {found} begins"
+    raise CardkgeError(f"{path}:1: not UTF-8 ({first}); convert it, say `iconv -f {found} -t UTF-8 {path} > NEW`")
+
+
 BLOCK = 1 << 18  # bytes read at a time: the strings of one block are in memory, never the file's
 
 
@@ -89,6 +104,7 @@ def read_blocks(path):
         with (gzip.open if is_packed(path) else open)(path, "rb") as file:
             while block := file.read(BLOCK) + file.readline():
                 if number == 1:
+                    refuse_utf_16(path, block[: 1 << 10])
                     block = block.removeprefix(codecs.BOM_UTF8)
                 if not block.endswith(b"\n"):
                     block += b"\n"
@@ -98,9 +114,7 @@ def read_blocks(path):
     except UnicodeDecodeError as error:
         number += block.count(b"\n", 0, error.start)
         found = f"byte 0x{block[error.start]:02x}, {error.reason}"
-        utf_16 = number == 1 and block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        what = "UTF-16" if utf_16 else "LATIN1"
-        how = f"convert it, say `iconv -f {what} -t UTF-8 {path} > NEW`, if it is {what}"
+        how = f"convert it, say `iconv -f LATIN1 -t UTF-8 {path} > NEW`, if it is LATIN1"
         raise CardkgeError(f"{path}:{number}: not UTF-8 ({found}); {how}") from None
     except (OSError, EOFError, zlib.error) as error:  # EOFError, zlib: a damaged .gz
         reason = getattr(error, "strerror", None) or error

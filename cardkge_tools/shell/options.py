@@ -214,13 +214,11 @@ def checked_settings(context):
     if was_given(context, "batches") and was_given(context, "batch_size"):
         raise click.UsageError("--batches and --batch-size exclude each other.")
     names = [name for name in Settings.__dataclass_fields__ if name != "final"]  # which names a run on the command line
-    settings = Settings(**{name: context.params[name] for name in names})
     try:
-        settings.check()
+        return Settings(**{name: context.params[name] for name in names})
     except CardkgeError as error:
         text = re.sub(r"\b[a-z]+(_[a-z]+)+\b", lambda name: "--" + option_name(name[0]), str(error))
         raise click.UsageError(f"{text}.") from None
-    return settings
 
 
 def idle_options(settings, given):

@@ -538,17 +538,20 @@ double log_add(double x, double y) {
     return std::isinf(most) ? most : most + std::log1p(std::exp(-std::abs(x - y)));
 }
 
-// P(t in S | lower <= |S| <= upper) of candidates with these log odds, 0 <= lower <= n. In logarithms: below[i][j] is e_j
-// of the first i candidates, above[i][j] the sum of e_l of those from i on, over the l that bring j to within the bounds.
-Row conditioned(const Row& x, int lower, int upper) {
+// P(t in S) of candidates with these log odds, where a size j of S weighs weights[j], the last weight being that of all
+// sizes from there on, and 0 unless lower <= j <= upper. In logarithms: below[i][j] is e_j of the first i candidates,
+// above[i][j] the sum of w_{j + l} e_l of those from i on. Sets `contradicted` where no size has a weight.
+Row conditioned(const Row& x, double lower, double upper, const Row& weights, bool& contradicted) {
     int n = int(x.size());
-    upper = std::min(upper, n);
     Table below(n + 1, Row(n + 2, -INFINITY)), above = below;
     below[0][0] = 0;
     for (int i = 0; i < n; i++)
         for (int j = 0; j <= n; j++)
             below[i + 1][j] = log_add(below[i][j], j > 0 ? below[i][j - 1] + x[i] : -INFINITY);
-    for (int j = lower; j <= upper; j++) above[n][j] = 0;
+    for (int j = 0; j <= n; j++)
+        if (lower <= j && j <= upper) above[n][j] = std::log(weights[std::min(size_t(j), weights.size() - 1)]);
+    contradicted = std::all_of(above[n].begin(), above[n].end(), [](double w) { return std::isinf(w); });
+    if (contradicted) return Row(n, 0.0);
     for (int i = n - 1; i >= 0; i--)
         for (int j = 0; j <= n; j++) above[i][j] = log_add(above[i + 1][j], above[i + 1][j + 1] + x[i]);
     Row found;
@@ -851,11 +854,10 @@ Outputs calibration_loss(const Json& in) {
 
 Outputs conditional(const Json& in) {
     Row log_odds = row_of(in.at("log_odds")), bounds = row_of(in.at("bounds"));
-    double known = in.at("known").number, n = double(log_odds.size());
-    double lower = std::max(std::ceil(bounds[0] - known), 0.0), upper = std::floor(bounds[1] - known), expected = known;
-    bool contradicted = upper < 0 || lower > n;
-    Row probability(log_odds.size(), 0.0);
-    if (!contradicted) probability = conditioned(log_odds, int(lower), int(std::min(upper, n)));
+    Row weights = in.has("weights") ? row_of(in.at("weights")) : Row{1.0};
+    double known = in.at("known").number, expected = known;
+    bool contradicted;
+    Row probability = conditioned(log_odds, bounds[0] - known, bounds[1] - known, weights, contradicted);
     for (double p : probability) expected += p;
     return {{"contradicted", double(contradicted)}, {"probability", probability}, {"expected", expected}};
 }

@@ -145,6 +145,16 @@ def test_against_enumeration(hint, lower, upper):
     hint(np.allclose(found, expected, rtol=1e-10), text)
 
 
+@pytest.mark.parametrize("above", [-1, 0, 1])
+@pytest.mark.parametrize("upper", [2, math.inf])
+def test_bounds_beside_the_expected_number(hint, above, upper):
+    """1.963 members are expected, and at least 1, 2 or 3 are there."""
+    p = 1 / (1 + np.exp(-np.array([2.291, -1.477, 1.893])))
+    lower = math.ceil(p.sum()) + above
+    found, expected = conditional(p, lower, max(lower, upper)), by_enumeration(p, lower, max(lower, upper))
+    hint(np.allclose(found, expected, rtol=1e-10), f"at least {lower}: expected {expected.round(5)}, yours {found}")
+
+
 def test_no_bounds_change_nothing(hint):
     hint(np.allclose(conditional(PARENTS, 0, math.inf), PARENTS), "without bounds the probabilities stay as they are")
 

@@ -1,0 +1,154 @@
+"""What is missing: how many facts train lacks, by relation, and the share of them that a split holds.
+
+Valid and test are facts that train lacks. How many no file has can be told where numbers of tails are known *exactly*:
+the deficit of all heads together. Elsewhere it must be given, taken from the relations that have numbers, or assumed to
+be none.
+"""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from cardkge import CardkgeError
+from cardkge_tools.answers.scope import KnownTails, scope_pairs
+from cardkge_tools.graph.bounds import Known, fields_of
+
+FEWEST = 20  # facts missing from train: with fewer, noise decides; v_r is then that of all relations together
+SOURCES = "given", "numbers", "assumed", "pooled"
+
+
+@dataclass(frozen=True, eq=False)
+class Missing:
+    """How many facts of each relation train lacks: arrays (R,).
+
+    valid, test: V_r and T_r, facts of valid that train lacks, of test that both lack; elsewhere: M_r, float64, true
+    facts between entities of the graph that no file has; source: where M_r is from, one of SOURCES; limit: the most
+    that upper bounds leave for M_r, inf where a head has none; share: v_r in (0, 1), the part of what train lacks that
+    valid holds. notes: sentences for the user.
+    """
+
+    valid: np.ndarray
+    test: np.ndarray
+    elsewhere: np.ndarray
+    source: list
+    limit: np.ndarray
+    share: np.ndarray
+    notes: tuple = ()
+
+    def known_share(self, known):
+        """s_r (R,), the part of what train lacks that is known where train ("train"), valid too ("valid") or all splits
+        ("all") are. Where M_r is assumed to be 0, test is all that is missing, and p speaks of facts like those of
+        test, even where these are known: then s_r is that of valid."""
+        if known == "train":
+            return np.zeros(len(self.share))
+        if known == "valid":
+            return self.share
+        assumed = np.array([source == "assumed" for source in self.source])
+        held = (self.valid + self.test) / np.maximum(self.valid + self.test + np.maximum(self.elsewhere, 0), 1)
+        return np.where(assumed, self.share, np.maximum(held, self.share))
+
+
+def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
+    """The Missing of a graph (SPEC: M_r, v_r).
+
+    dataset: a Dataset, or anything with train, valid, test (n, 3), n_entities, n_relations and relations (names);
+    bounds: Bounds; given: {relation id: M_r}; elsewhere: "none", what is missing of relations without numbers is
+    assumed to be 0, or "pooled", the same part of what is recorded as in the relations that have numbers.
+
+    Of a relation r with exact bounds (lower = upper = n) for some (h, r) in scope, D_r is the sum over these of n less
+    the tails in any file, signed: a fact too many cancels one too few. A part 1 - u_r of them is between entities of
+    the graph (`unseen_tails`). M_r = (1 - u_r) D_r, and v_r = V_r / (V_r + T_r + M_r), with V_r and T_r of these heads
+    alone. Fewer than 20 facts missing by numbers, or v_r outside (0, 1): not used, and said.
+    """
+    n, names = dataset.n_relations, dataset.relations
+    sizes = dataset.n_entities, n
+    train = KnownTails(dataset.train, *sizes)
+    valid = KnownTails(dataset.valid, *sizes).without(train)
+    known = train.joined(valid)
+    test = KnownTails(dataset.test, *sizes).without(known)
+    recorded = known.joined(test)
+    square = dataset.n_entities**2
+    count = lambda facts: np.bincount(facts.keys // square, minlength=n)  # noqa: E731
+    held = count(valid), count(test)
+    heads, relations = scope_pairs(dataset.train, *sizes, types=types)
+    lower, upper = bounds.of(relations, heads).T
+    tails = recorded.count(heads, relations)
+    limit = np.bincount(relations, np.maximum(np.where(upper < np.inf, upper - tails, np.inf), 0), n)
+    exact = lower == upper
+    deficits = np.bincount(relations[exact], (upper - tails)[exact], n)
+    of_exact = [np.bincount(relations[exact], facts.count(heads, relations)[exact], n) for facts in (valid, test)]
+    answerable = 1 - unseen_tails(recorded, n)
+    by_numbers = answerable * deficits
+    elsewhere_of, source, notes = np.zeros(n), ["assumed"] * n, []
+    numerator, denominator = held[0].astype(float), sum(held).astype(float)
+    too_many = np.bincount(relations[exact & (tails > upper)], minlength=n)
+    for r in np.unique(relations[exact]).tolist():
+        if too_many[r]:
+            notes.append(f"{names[r]}: {too_many[r]:,} heads have more tails than their exact number")
+        lacking = sum(of_exact)[r] + by_numbers[r]
+        if given is not None and r in given:
+            continue
+        if lacking < FEWEST or not 0 < of_exact[0][r] < lacking:
+            notes.append(f"{names[r]}: by its numbers {lacking:,.0f} facts are missing from train, too few to use")
+            continue
+        elsewhere_of[r], source[r] = by_numbers[r], "numbers"
+        numerator[r], denominator[r] = of_exact[0][r], lacking
+    for r, number in (given or {}).items():
+        elsewhere_of[r], source[r] = number, "given"
+        denominator[r] += number
+        if number > limit[r]:
+            notes.append(f"{names[r]}: {number:,.0f} missing facts are given, upper bounds leave {limit[r]:,.0f}")
+    numbered = [r for r in range(n) if source[r] == "numbers"]
+    if elsewhere == "pooled":
+        if not numbered:
+            raise CardkgeError("what is missing cannot be pooled: no relation has exact numbers to learn from")
+        facts = count(recorded)
+        part = max(elsewhere_of[numbered].sum() / facts[numbered].sum(), 0)
+        for r in range(n):
+            if source[r] == "assumed":
+                elsewhere_of[r], source[r] = min(part * facts[r], limit[r]), "pooled"
+                denominator[r] += elsewhere_of[r]
+    pooled = numerator.sum() / denominator.sum() if denominator.sum() else 0.5
+    share = np.where(denominator < FEWEST, pooled, np.maximum(numerator, 0.5) / np.maximum(denominator, 1))
+    return Missing(*held, elsewhere_of, source, limit, np.minimum(share, 1 - 1e-6), tuple(notes))
+
+
+def unseen_tails(facts, n_relations):
+    """u_r (R,), the Good-Turing estimate of the chance that the tail of another fact of r is no entity of the graph:
+    the part of r's facts whose tail stands in no other fact, so that without this one the graph would not have it; 1
+    where r has no fact. facts: KnownTails.
+
+    (A tail that r was not seen with is still a candidate where another relation has it.)
+    """
+    n = facts.n_entities
+    relations, heads, tails = facts.keys // n // n, facts.keys // n % n, facts.keys % n
+    stands = np.bincount(heads, minlength=n) + np.bincount(tails, minlength=n)
+    times = np.bincount(relations, minlength=n_relations)
+    alone = np.bincount(relations[stands[tails] == 1], minlength=n_relations)
+    return np.where(times, alone / np.maximum(times, 1), 1.0)
+
+
+def read_missing(path, relations, prefixes):
+    """{relation id: number} of a file with `relation<TAB>number` a line: true facts that no file has.
+
+    Raises CardkgeError, naming the line: other than two fields, an unknown relation, what is no number or negative, a
+    relation twice."""
+    known, ids = Known(relations, prefixes, "relation"), {name: i for i, name in enumerate(relations)}
+    found, seen = {}, {}
+    for at, fields in fields_of(path):
+        if len(fields) != 2:
+            raise CardkgeError(
+                f"{path}:{at}: expected a relation and a number with a tab between, found {fields!r:.80}"
+            )
+        name, _ = known.find(fields[0])
+        if name is None:
+            raise CardkgeError(f"{path}:{at}: {known.fault(fields[0])}")
+        if not re.fullmatch(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?", fields[1].strip()):
+            raise CardkgeError(f"{path}:{at}: expected how many facts are missing, 0 or more, found {fields[1]!r:.40}")
+        if name in seen:
+            raise CardkgeError(
+                f"{path}:{at}: relation {name!r:.80} for the second time, after line {seen[name]}; keep one"
+            )
+        found[ids[name]], seen[name] = float(fields[1]), at
+    return found

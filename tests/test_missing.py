@@ -1,0 +1,121 @@
+"""What is missing, by relation: numbers worked out by hand, and the errors of --missing."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from cardkge import CardkgeError
+from cardkge_tools.answers.missing import missing_facts, read_missing, unseen_tails
+from cardkge_tools.answers.scope import KnownTails
+from cardkge_tools.graph.bounds import Bound, Constraints
+from cardkge_tools.graph.rdf import Prefixes
+
+# 100 heads, 0 to 99; tails 100 to 104. r0 is exact, two tails a head: all have one in train, 20 their second in valid,
+# 40 theirs in test, so 40 are nowhere. r1 has no bound: 30 facts in train, 5 in valid, 15 in test.
+HEADS = np.arange(100)
+
+
+def facts(heads, relation, tails):
+    return np.column_stack((heads, np.full(len(heads), relation), tails))
+
+
+EXACT = (Bound("r0", 2, 2),)
+
+
+def toy(bounds=EXACT):
+    train = np.concatenate((facts(HEADS, 0, 100 + HEADS % 2), facts(HEADS[:30], 1, 100 + HEADS[:30] % 5)))
+    valid = np.concatenate((facts(HEADS[:20], 0, np.full(20, 102)), facts(HEADS[30:35], 1, np.full(5, 100))))
+    test = np.concatenate((facts(HEADS[20:60], 0, np.full(40, 103)), facts(HEADS[35:50], 1, np.full(15, 101))))
+    data = SimpleNamespace(train=train, valid=valid, test=test, n_entities=106, n_relations=2, relations=["r0", "r1"])
+    return data, Constraints(bounds, data.relations)
+
+
+def test_exact_numbers_say_what_is_missing():
+    data, bounds = toy()
+    found = missing_facts(data, bounds)
+    assert found.valid.tolist() == [20, 5] and found.test.tolist() == [40, 15]
+    assert found.source == ["numbers", "assumed"]
+    assert found.elsewhere.tolist() == [40, 0]  # 200 - 100 - 20 - 40; no tail was seen only once
+    assert found.limit.tolist() == [40, np.inf]
+    np.testing.assert_allclose(found.share, [20 / 100, 5 / 20])
+    assert found.known_share("train").tolist() == [0, 0]
+    np.testing.assert_array_equal(found.known_share("valid"), found.share)
+    np.testing.assert_allclose(found.known_share("all"), [60 / 100, found.share[1]])
+
+
+def test_a_tail_of_one_fact_alone_is_one_that_the_graph_might_lack():
+    """Of r0's facts, 5 is a tail twice, 6 is one of r1 too, 7 a head elsewhere; 4 stands in this fact alone."""
+    answers = KnownTails(np.array([[0, 0, 5], [1, 0, 5], [2, 0, 6], [3, 0, 7], [3, 0, 4], [0, 1, 6], [7, 1, 0]]), 8, 3)
+    assert unseen_tails(answers, 3).tolist() == [1 / 5, 0, 1]
+    data, bounds = toy()
+    data.train = np.concatenate((data.train[:98], facts(HEADS[98:100], 0, [104, 105]), data.train[100:]))
+    assert missing_facts(data, bounds).elsewhere[0] == pytest.approx((1 - 1 / 160) * 40)  # 105 stands once
+
+
+def test_deficits_are_signed():
+    """Ten heads with one tail too many and ten with one too few: nothing is missing beside the rest."""
+    data, bounds = toy()
+    before = missing_facts(data, bounds)
+    data.test = np.concatenate((data.test, facts(HEADS[:10], 0, np.full(10, 104))))
+    after = missing_facts(data, bounds)
+    assert after.elsewhere[0] == before.elsewhere[0] - 10 and after.share[0] == pytest.approx(before.share[0])
+    assert after.notes == ("r0: 10 heads have more tails than their exact number",)
+
+
+def test_only_the_heads_that_a_number_is_of_count():
+    """A bound of half the heads: valid and test of the others are left out of the share."""
+    from cardkge_tools.graph.bounds import Types
+
+    data, _ = toy()
+    types = Types(["half"], [(h, 0) for h in range(10, 60)])
+    bounds = Constraints((Bound("r0", 2, 2, kind="half"),), data.relations, types)
+    found = missing_facts(data, bounds)
+    # of the heads 10 to 59: 10 in valid, 40 in test, none nowhere
+    assert found.elsewhere[0] == 0 and found.source[0] == "numbers"
+    assert found.share.tolist() == [10 / 50, 5 / 20]
+
+
+def test_inequalities_and_few_facts_say_nothing():
+    data, bounds = toy((Bound("r0", 0, 2),))
+    found = missing_facts(data, bounds)
+    assert found.source == ["assumed", "assumed"] and found.limit[0] == 40 and not found.notes
+    few, bounds = toy((Bound("r0", 1, 1),))
+    found = missing_facts(few, bounds)  # by these numbers 60 facts too many are known
+    assert found.source[0] == "assumed" and "too few to use" in found.notes[1]
+
+
+def test_given_and_pooled():
+    data, bounds = toy()
+    found = missing_facts(data, bounds, {0: 100.0, 1: 7.0})
+    assert found.source == ["given", "given"] and found.elsewhere.tolist() == [100, 7]
+    assert found.notes == ("r0: 100 missing facts are given, upper bounds leave 40",)
+    found = missing_facts(data, bounds, elsewhere="pooled")
+    assert found.source == ["numbers", "pooled"] and found.elsewhere[1] == pytest.approx(40 / 160 * 50)
+    with pytest.raises(CardkgeError, match="no relation has exact numbers"):
+        missing_facts(*toy(()), elsewhere="pooled")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("r0\t5\nr2\t1\n", ":2: unknown relation 'r2'"),
+        ("r0\t-5\n", ":1: expected how many facts are missing, 0 or more, found '-5'"),
+        ("r0\tmany\n", ":1: expected how many facts are missing"),
+        ("r0\tnan\n", ":1: expected how many facts are missing"),
+        ("r0\t5\nr1\t2\nr0\t5\n", ":3: relation 'r0' for the second time, after line 1"),
+        ("r0\n", ":1: expected a relation and a number"),
+    ],
+)
+def test_a_bad_file_of_missing_facts_is_refused_by_line(tmp_path, text, message):
+    path = tmp_path / "missing.tsv"
+    path.write_text(text)
+    with pytest.raises(CardkgeError) as caught:
+        read_missing(path, ["r0", "r1"], Prefixes())
+    assert message in str(caught.value)
+
+
+def test_a_file_of_missing_facts(tmp_path):
+    path = tmp_path / "missing.tsv"
+    path.write_text("r1\t12.5\nr0\t0\n")
+    assert read_missing(path, ["r0", "r1"], Prefixes()) == {1: 12.5, 0: 0.0}
