@@ -177,10 +177,10 @@ def complete_run(folder, what, out, data, threads, cluster=None):
     names = [run.entities, run.relations, run.entities]
     facts = [[name[i] for name, i in zip(names, triple, strict=True)] for triple in triples.tolist()]
     blank = sum(head.startswith("_:") or tail.startswith("_:") for head, _, tail in facts)
-    if blank:
+    if blank and out is not None and format_of(out):
         warn(
-            f"{blank:,} of the new facts are about blank nodes (_:...), whose names no other file shares: beside the"
-            " graph, in another file, they speak of nothing; give these nodes IRIs first"
+            f"{blank:,} of the new facts are about blank nodes (_:...): no other file has the IRIs that are written for"
+            " them, so beside the graph's own file they speak of nothing; give these nodes IRIs there first"
         )
     lines = write(zip(facts, p, strict=True))
     if out is None:
