@@ -307,41 +307,23 @@ def train(ctx, out, resume, force, no_calibrate, threads, final, **options):
 @json_option
 @threads_option
 @click.pass_context
-def evaluate(
-    ctx,
-    folder,
-    split,
-    setting,
-    ties,
-    by,
-    candidates,
-    skip_unknown,
-    no_loops,
-    sets,
-    min_probability,
-    precision,
-    loops,
-    plot,
-    data,
-    json_file,
-    threads,
-):
+def evaluate(ctx, folder, sets, skip_unknown, plot, data, json_file, threads, **options):
     """Rank the test triples of RUN and print its metrics, in percent; or, with --sets, measure its answers as sets.
 
     --sets knows train and valid. Of all (h, r) in scope it takes the calibrated probabilities, given the bounds of the
     run, that (h, r, t) is a fact, and compares them with test; facts that test lacks count as false.
     """
     refuse_given(ctx, EVALUATE_REFUSES[sets])
+    acceptance = {name: options.pop(name) for name in ("min_probability", "precision", "loops")}
     if sets:
         from cardkge_tools.answers.showing import evaluate_command
 
-        options = {"least": min_probability, "precision": precision, "loops": loops}
-        evaluate_command(folder, data, options, threads, json_file, plot)
+        acceptance["least"] = acceptance.pop("min_probability")
+        evaluate_command(folder, data, acceptance, threads, json_file, plot)
         return
     from cardkge_tools.experiments.reports import Ranking, rank_command
 
-    how = Ranking(split, setting, ties, by, no_loops, candidates)
-    rank_command(folder, data, how, skip_unknown, threads, json_file)
+    rank_command(folder, data, Ranking(**options), skip_unknown, threads, json_file)
 
 
 @main.command()

@@ -194,8 +194,8 @@ def report_of(answers, query, answer, chosen, with_x):
     if answers.calibrated:
         report["expected"] = expected[0] if tail is None else expected
     if tail is not None and answer.count:
-        report["heads"] = answer.count._asdict() | {"bound": None, "bounds": _in_json(answer.count.bound)}
-        del report["heads"]["bound"]
+        known, count, bound = answer.count
+        report["heads"] = {"known": known, "expected": count, "bounds": _in_json(bound)}
     return report
 
 
