@@ -16,6 +16,7 @@ hold them equal. What stands around the paper (files, runs, commands) has a room
 lines hand on its names, so that `import cardkge` is all that a user needs. docs/ARCHITECTURE.md is the map.
 """
 
+import copy
 import importlib
 import itertools
 import math
@@ -103,9 +104,67 @@ def mine_bounds(triples, n_entities, n_relations, population="subjects"):
 
 
 def is_bounded(bounds):
-    """(R,) bool: the relations whose bounds (R, 2) are other than (0, inf)."""
+    """(...,) bool: which bounds (..., 2), lower and upper, are other than (0, inf)."""
     bounds = np.asarray(bounds)
-    return (bounds[:, 0] != 0) | (bounds[:, 1] != np.inf)
+    return (bounds[..., 0] != 0) | (bounds[..., 1] != np.inf)
+
+
+class Bounds:
+    """Bounds on the number of tails of every head in each relation; and, inverse, on the heads of every tail.
+
+    tables: (2, R, 2) float64, of tails and of heads, columns lower and upper, (0, inf) for none. A subclass may bound
+    some subjects alone (`cardkge_tools.graph.bounds`): `of` gives each subject its own bounds.
+    """
+
+    def __init__(self, tails, heads=None):
+        """tails, heads: (R, 2); heads None for none. Raises CardkgeError for other than 0 <= lower <= upper, lower
+        finite."""
+        tails = np.asarray(tails, np.float64)
+        if tails.ndim != 2 or tails.shape[1] != 2:
+            raise CardkgeError(f"bounds must have shape (R, 2), found {tails.shape}")
+        self.tables = np.stack((tails, np.tile([0.0, np.inf], (len(tails), 1)) if heads is None else heads))
+        lower, upper = self.tables[..., 0], self.tables[..., 1]
+        if not ((lower >= 0) & (lower <= upper) & (lower < np.inf)).all():
+            raise CardkgeError("bounds must be 0 <= lower <= upper, lower finite")
+
+    def is_bounded(self, inverse=False):
+        """(R,) bool: the relations with a bound other than (0, inf), of some subject."""
+        return is_bounded(self.tables[int(inverse)])
+
+    def any(self):
+        """Whether some relation is bounded, of tails or of heads."""
+        return bool(self.is_bounded().any() or self.is_bounded(inverse=True).any())
+
+    def of(self, relations, subjects, inverse=False):
+        """(n, 2) float64: lower and upper bound of each subject, a head (a tail if inverse), in its relation.
+
+        subjects (n,) ids; relations (n,) ids, or the one id of all.
+        """
+        return self.tables[int(inverse), np.broadcast_to(relations, np.shape(subjects))]
+
+    def without_lower(self):
+        """The same Bounds with lower bounds of 0."""
+        other = copy.copy(self)
+        other.tables = self.tables * [0, 1]
+        return other
+
+    def weights(self, relations, known):
+        """(n, sizes) float64: a factor for each number of new tails of heads with `known` (n,) ones; the last is that
+        of all numbers above. Bounds alone weigh every number that they allow alike: (1, 1), of 1."""
+        return np.ones((1, 1))
+
+
+def as_bounds(bounds, n_relations):
+    """The Bounds of R = n_relations that a function is given: Bounds, a table (R, 2) of every head's, or None for none.
+
+    Raises CardkgeError for another number of relations.
+    """
+    if bounds is None:
+        bounds = np.tile([0.0, np.inf], (n_relations, 1))
+    bounds = bounds if isinstance(bounds, Bounds) else Bounds(bounds)
+    if bounds.tables.shape[1] != n_relations:
+        raise CardkgeError(f"bounds must have shape ({n_relations}, 2), found {bounds.tables.shape[1:]}")
+    return bounds
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -473,15 +532,11 @@ def cardinality_sums(model, relation, subjects, objects=None, weights=None, inve
 def cardinality_penalty(model, bounds, relation, subjects, objects=None, weights=None, inverse=False):
     """sum of G_hr (Eq. 5) over the subjects h, with X_hr (or X_rt) as in `cardinality_sums`.
 
-    bounds: (R, 2), or an object whose of(relation, subjects, inverse) gives (n, 2), a bound for each subject.
-    Returns (sum of G, its gradients as a dict like params, X (n,)). With sampled objects X may be unbiased; G is not,
-    since max(0, .) is convex: E[G(X)] >= G(E[X]).
+    bounds: Bounds, or (R, 2). Returns (sum of G, its gradients as a dict like params, X (n,)). With sampled objects X
+    may be unbiased; G is not, since max(0, .) is convex: E[G(X)] >= G(E[X]).
     """
     p = probability(subject_scores(model, relation, subjects, objects, inverse))
-    if hasattr(bounds, "of"):
-        lower, upper = bounds.of(relation, subjects, inverse).T
-    else:
-        lower, upper = np.asarray(bounds, np.float64)[relation]
+    lower, upper = as_bounds(bounds, model.n_relations).of(relation, subjects, inverse).T
     weights = _weights(model, objects, weights)
     sums = p @ weights  # Eq. 4
     g, slope = violation(sums, lower, upper)  # Eq. 5
@@ -500,28 +555,17 @@ def sampled_negatives(model, relation, subjects, objects, weights):
     return float((softplus @ weights).sum()), d_subject_scores(model, relation, subjects, objects, False, d_scores)
 
 
-class UpperBounds:
-    """Bounds of subjects (an object with `of` and `is_bounded`) with lower bounds of 0."""
-
-    def __init__(self, bounds):
-        self.bounds, self.is_bounded = bounds, bounds.is_bounded
-
-    def of(self, relations, subjects, inverse=False):
-        """(n, 2) float64, as of the bounds, but for the lower ones."""
-        return self.bounds.of(relations, subjects, inverse) * [0, 1]
-
-
 def training_bounds(bounds, settings, n_relations):
-    """The bounds that the regulariser is trained with, of those that a run has, (R, 2) or an object with `of`.
+    """The Bounds that the regulariser is trained with, of those that a run has (Bounds, (R, 2) or None).
 
     A uniform sample's X_S is at most X (Eq. 7), so max(0, lower - X_S) fires where X is far too large, and pushes it
     further up: with uniform sampling the lower bounds are 0. Extra negatives are drawn for every relation: [0, 0].
     """
+    bounds = as_bounds(bounds, n_relations)
     if settings.extra_negatives:
-        return np.zeros((n_relations, 2))
-    if settings.sampling != "uniform" or settings.loss == "softmax" or bounds is None:  # softmax's sums are exact
-        return bounds
-    return UpperBounds(bounds) if hasattr(bounds, "of") else np.asarray(bounds, np.float64) * [0, 1]
+        return Bounds(np.zeros((n_relations, 2)))
+    uniform = settings.sampling == "uniform" and settings.loss != "softmax"  # whose sums are exact
+    return bounds.without_lower() if uniform else bounds
 
 
 def _weights(model, objects, weights):
@@ -625,9 +669,7 @@ def draw_subjects(rng, pool, triples, relation, n_entities, mu):
 
 def bounded_relations(bounds):
     """Ids of the relations that bound the tails of heads, and of those that bound the heads of tails."""
-    if hasattr(bounds, "of"):
-        return np.flatnonzero(bounds.is_bounded()), np.flatnonzero(bounds.is_bounded(inverse=True))
-    return np.flatnonzero(is_bounded(bounds)), []
+    return tuple(np.flatnonzero(bounds.is_bounded(inverse)) for inverse in (False, True))
 
 
 def draw_samples(rng, triples, bounded, n_entities, settings):
@@ -814,7 +856,7 @@ def algorithm_1(model, triples, settings, bounds=None, draws=None):
         raise CardkgeError("softmax has a loop of its own: cardkge.softmax_loop")
     sizes = model.n_entities, model.n_relations
     bounds = training_bounds(bounds, settings, sizes[1])
-    bounded = bounded_relations(bounds) if bounds is not None and settings.penalty_weight > 0 else ([], [])
+    bounded = bounded_relations(bounds) if settings.penalty_weight > 0 else ([], [])
     accumulators = {name: np.full_like(array, settings.accumulator) for name, array in model.params.items()}
     steps, history = len(batch_limits(len(triples), settings)) - 1, []
     chosen("project", settings.project, PROJECTIONS)(model.params["entity"])
@@ -834,7 +876,7 @@ def algorithm_1(model, triples, settings, bounds=None, draws=None):
 # 8. Evaluation (paper, Evaluation Protocol)
 # ------------------------------------------------------------------------------------------------------------------
 
-TIES = {"realistic": 0.5, "optimistic": 0.0, "pessimistic": 1.0}  # the share of equal scores that stand before
+TIES = ("realistic", "optimistic", "pessimistic")
 HITS = (1, 3, 5, 10)
 
 
@@ -845,7 +887,7 @@ def filtered_ranks(model, triples, known=(), ties="realistic"):
     triples (n, 3), known (m, 3) ids. Ties: "optimistic" the best rank among equal scores, "pessimistic" the worst,
     "realistic" their mean. Raises CardkgeError where a score is NaN. `rank_triples` is the fast form.
     """
-    share = chosen("ties", ties, TIES)
+    share = chosen("ties", ties, {"realistic": 0.5, "optimistic": 0.0, "pessimistic": 1.0})
     true, ranks = {tuple(triple) for triple in np.asarray(known).tolist()}, np.empty((len(triples), 2))
     for i, triple in enumerate(np.asarray(triples)):
         for side, column in enumerate((0, 2)):
@@ -898,8 +940,8 @@ ROOMS = {
     "shell.files": "read_json replace_file",
     "shell.download": "dataset_table fetch_dataset locate_dataset",
     "graph.graphs": "Dataset Triples describe_data load_dataset load_triples read_triples",
-    "graph.bounds": "Bound Constraints Types bounds_of",
-    "graph.bound_files": "find_bounds find_constraints read_bounds write_bounds",
+    "graph.bounds": "Bound GraphBounds Types",
+    "graph.bound_files": "find_bounds read_bounds write_bounds",
     "graph.mining": "significant_maxima",
     "graph.splitting": "leaks related_relations split_triples",
     "answers.runs": "Run align_dataset is_run load_run new_model new_run read_config read_outcome save_metrics"

@@ -38,7 +38,7 @@ from cardkge_tools.answers.classification import (  # noqa: E402
 from cardkge_tools.answers.decoding import Decoder  # noqa: E402
 from cardkge_tools.answers.measures import evaluate_sets  # noqa: E402
 from cardkge_tools.answers.scope import KnownTails, loops_to_leave_out  # noqa: E402
-from cardkge_tools.graph.bounds import Constraints, vocabulary  # noqa: E402
+from cardkge_tools.graph.bounds import GraphBounds, vocabulary  # noqa: E402
 from cardkge_tools.graph.mining import maxima_as_bounds, significant_maxima  # noqa: E402
 
 NEIGHBOURS, FULL = slice(8, 12), 7  # columns of Features
@@ -64,13 +64,13 @@ def kinds_of_bounds(dataset):
     maxima = maxima_as_bounds(significant_maxima(dataset.train, *sizes, graph.types), graph.relations, graph.types)
     kinds = {
         "none": None,
-        "mined": cardkge.find_bounds("mined", dataset),
-        "significant maxima": Constraints(maxima, graph.relations, graph.types, graph.entities),
+        "mined": cardkge.find_bounds("mined", dataset)[0],
+        "significant maxima": GraphBounds(maxima, graph.relations, graph.types, graph.entities),
     }
     if (dataset.folder / "bounds.tsv").exists():
-        kinds["true"] = cardkge.find_bounds(dataset.folder / "bounds.tsv", dataset)
+        kinds["true"] = cardkge.find_bounds(dataset.folder / "bounds.tsv", dataset)[0]
     if (dataset.folder / "shapes.ttl").exists():
-        kinds["shapes.ttl"] = cardkge.find_constraints(dataset.folder / "shapes.ttl", dataset)[0]
+        kinds["shapes.ttl"] = cardkge.find_bounds(dataset.folder / "shapes.ttl", dataset)[0]
     return kinds
 
 

@@ -43,13 +43,13 @@ def kinds_of_bounds(dataset):
         "none": None,
         "permuted": np.roll(true, 1, axis=0),
         "uppers x 3": true * [1, 3],
-        "mined": cardkge.find_bounds("mined", dataset),
+        "mined": cardkge.find_bounds("mined", dataset)[0],
     }
     shapes = dataset.folder / "shapes.ttl"
     if shapes.exists():
         try:
             files = f"{dataset.folder / 'bounds.tsv'},{shapes}"
-            kinds["true, of classes too"] = cardkge.find_constraints(files, dataset)[0]
+            kinds["true, of classes too"] = cardkge.find_bounds(files, dataset)[0]
         except CardkgeError as error:  # without pyoxigraph
             print(error, file=sys.stderr)
     return kinds
@@ -119,15 +119,15 @@ def measured(run, whole, dataset):
             yield f"{title}: {name}", facts(model, calibration, kinds[name], dataset, types)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(eq=False)
 class WithinBounds(CountPrior):
-    """A prior over counts, and hard bounds (R, 2) beside it."""
+    """A prior over counts, and hard Bounds beside it."""
 
-    hard: np.ndarray = None
+    hard: cardkge.Bounds = None
 
     def of(self, relations, subjects, inverse=False):
         """(n, 2) the hard bounds."""
-        return self.hard[relations]
+        return self.hard.of(relations, subjects, inverse)
 
 
 def softened(run, dataset, every=1):
@@ -135,13 +135,13 @@ def softened(run, dataset, every=1):
     model, seed, types = run.best_model(), run.settings.seed, run.types
     calibration = calibrate(model, dataset.train, dataset.valid, len(dataset.test), seed=seed, types=types)
     prior = learn_counts(model, calibration, dataset.train, dataset.valid, seed, types=types)
-    mined = cardkge.find_bounds("mined", dataset)
+    mined = cardkge.find_bounds("mined", dataset)[0]
     both = WithinBounds(prior.counts, prior.usual, prior.heads, prior.share, mined)
     alone = dataclasses.replace(prior, usual=np.full_like(prior.usual, 1), heads=np.full_like(prior.heads, 10**9))
     kinds = {"none": None, "mined": mined, "counts": prior, "counts, within mined": both, "Q alone": alone}
     if (dataset.folder / "bounds.tsv").exists():
         true = cardkge.read_bounds(dataset.folder / "bounds.tsv", dataset.relations)
-        kinds["counts, within true"] = dataclasses.replace(both, hard=true)
+        kinds["counts, within true"] = dataclasses.replace(both, hard=cardkge.Bounds(true))
     some = dataclasses.replace(dataset, test=dataset.test[dataset.test[:, 0] % every == 0])
 
     in_scope = measures.scope_pairs

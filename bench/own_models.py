@@ -31,7 +31,6 @@ from tabulate import tabulate  # noqa: E402
 
 import cardkge  # noqa: E402
 from cardkge_tools.experiments.controls import control_options, wrong_bounds  # noqa: E402
-from cardkge_tools.graph.bound_files import find_bounds  # noqa: E402
 from cardkge_tools.shell.download import PROJECT_DATA  # noqa: E402
 from cardkge_tools.shell.files import read_json  # noqa: E402
 
@@ -124,7 +123,7 @@ def peer_rows(name, arguments, dataset):
 def control_rows(name, arguments, dataset):
     """The model without and with the regulariser, whose bounds are right and wrong."""
     regulariser = read_json(PROJECT_DATA / "reproduction.json")["unprojected"]
-    mined = find_bounds("mined", dataset)
+    mined = cardkge.mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations)
     given = {"mined": mined} | wrong_bounds(mined)
     rows, decayed = [], {}
     for control, options in control_options(dict.fromkeys(given, "none"), regulariser).items():

@@ -183,7 +183,7 @@ def main(arguments=None):
         parser.error("--seeds must be at least 1, and all --lambdas above 0")
     dataset, seeds, sizes = cardkge.load_dataset("families"), options.seeds, {"dim": options.dim}
     true = cardkge.read_bounds(dataset.folder / "bounds.tsv", dataset.relations)
-    wrong = wrong_bounds(cardkge.find_bounds("mined", dataset))
+    wrong = wrong_bounds(cardkge.mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations))
     bounds = {"none": np.tile([0.0, np.inf], (len(true), 1)), "true": true} | wrong
     if options.quick:
         splits = {name: getattr(dataset, name) for name in ("train", "valid", "test")}

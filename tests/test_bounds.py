@@ -110,6 +110,38 @@ def test_is_bounded():
     assert cardkge.is_bounded(np.empty((0, 2))).tolist() == []
 
 
+# --- The type
+
+
+def test_bounds_of_both_sides():
+    """By hand: of tails (2, 3) and (0, inf), of heads (0, inf) and (1, inf)."""
+    bounds = cardkge.Bounds([[2, 3], [0, INF]], [[0, INF], [1, INF]])
+    assert bounds.of([0, 1, 0], [5, 5, 6]).tolist() == [[2, 3], [0, INF], [2, 3]]
+    assert bounds.of(1, [5, 6], inverse=True).tolist() == [[1, INF], [1, INF]]
+    assert bounds.is_bounded().tolist() == [True, False] and bounds.is_bounded(inverse=True).tolist() == [False, True]
+    upper = bounds.without_lower()
+    assert upper.tables.tolist() == [[[0, 3], [0, INF]], [[0, INF], [0, INF]]] and bounds.tables[0, 0, 0] == 2
+    assert upper.any() and not upper.is_bounded(inverse=True).any() and cardkge.Bounds([[0, INF]], [[0, 1]]).any()
+    assert bounds.weights([0, 1], [3, 4]).tolist() == [[1]]
+
+
+def test_as_bounds():
+    """Bounds stay what they are, a table is of every head, None bounds nothing; what is none of these is an error."""
+    bounds = cardkge.Bounds([[0, 2]])
+    assert cardkge.as_bounds(bounds, 1) is bounds
+    assert cardkge.as_bounds([[0, 2]], 1).tables.tolist() == [[[0, 2]], [[0, INF]]]
+    assert (
+        cardkge.as_bounds(None, 2).of([0, 1], [0, 0]).tolist() == [[0, INF]] * 2
+        and not cardkge.as_bounds(None, 2).any()
+    )
+    for wrong in (bounds, [[0, 2]], np.zeros((2, 3)), [1, 2]):
+        with pytest.raises(CardkgeError, match=r"bounds must have shape \((2|R), 2\), found"):
+            cardkge.as_bounds(wrong, 2)
+    for row in ([-1, 2], [3, 2], [INF, INF], [np.nan, 2], [0, np.nan]):
+        with pytest.raises(CardkgeError, match="bounds must be 0 <= lower <= upper, lower finite"):
+            cardkge.Bounds([row])
+
+
 # --- Files ----------------------------------------------------------------------------------------
 
 
@@ -140,7 +172,7 @@ def test_read_bounds(tmp_path):
         ("parent\t0\t1", "'parent' for the second time"),
         ("spouse\t0", "found 2 fields"),
         ("spouse 0 1", "found 1 fields"),
-        ("spouse\t0\t1\t\t", "found 5 fields"),
+        ("spouse\t0\t1\t\t\t", "found 6 fields"),
     ],
 )
 def test_a_faulty_bound_is_named(tmp_path, line, found):
@@ -183,6 +215,7 @@ finite = st.one_of(st.integers(0, 10**6).map(float), st.floats(0, allow_infinity
 @given(rows=st.dictionaries(names, st.tuples(finite, finite | st.just(INF)), max_size=12))
 def test_bounds_come_back_from_a_file(tmp_path, rows):
     bounds = np.array([sorted(row) for row in rows.values()]).reshape(-1, 2)
+    bounds[:, 1] = np.maximum(bounds[:, 1], np.ceil(bounds[:, 0]))  # a whole number lies between
     path = tmp_path / "bounds.tsv"
     cardkge.write_bounds(path, bounds, list(rows))
     assert cardkge.read_bounds(path, list(rows)).tobytes() == bounds.tobytes()

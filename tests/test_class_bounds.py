@@ -11,7 +11,11 @@ from conftest import draws_of_train, invoke
 
 import cardkge
 from cardkge import CardkgeError, algorithm_1, cardinality_penalty, cardinality_sums
-from cardkge_tools.graph.bounds import Bound, Constraints, Types, bounds_of
+from cardkge_tools.answers import runs
+from cardkge_tools.graph import bound_files
+from cardkge_tools.graph.bounds import Bound, GraphBounds, Types
+from cardkge_tools.graph.bounds import tsv_text as bounds_of_a_file
+from cardkge_tools.graph.graphs import load_triples
 
 TYPES = Types(["even", "low"], [(e, 0) for e in range(0, 12, 2)] + [(e, 1) for e in range(4)])
 
@@ -23,7 +27,7 @@ def constraints(inverse=True, forward=True):
         Bound("r1", 0, 1, inverse=True, kind="even"),
         Bound("r2", 0, 3, inverse=True),
     ]
-    return Constraints([*bounds * forward, *turned * inverse], ["r0", "r1", "r2"], TYPES)
+    return GraphBounds([*bounds * forward, *turned * inverse], ["r0", "r1", "r2"], TYPES)
 
 
 def brute_force(model, relation, subjects, objects, weights, inverse):
@@ -86,9 +90,9 @@ def test_the_fast_form_is_the_plain_one(toy, model_name, sampling, inclusion, fo
 def test_plain_bounds_and_the_same_constraints_give_the_same_bits(toy, model_name):
     settings = cardkge.Settings(model=model_name, dim=8, epochs=3, batches=2, penalty_weight=0.1, subjects=4, objects=6)
     plain = np.array([[0, 1.5], [2, 6], [0, np.inf]])
-    same = Constraints([Bound("r0", 0, 1.5), Bound("r1", 2, 6)], ["r0", "r1", "r2"], TYPES)
+    same = GraphBounds([Bound("r0", 0, 1.5), Bound("r1", 2, 6)], ["r0", "r1", "r2"], TYPES)
     runs = [cardkge.new_run(settings, toy, plain), cardkge.new_run(settings, toy, same)]
-    runs[1].constraints = same
+    assert runs[1].bounds is same
     for run in runs:
         cardkge.train(run, toy, threads=1)
     for name, array in runs[0].model.params.items():
@@ -142,9 +146,9 @@ def test_a_run_keeps_all_bounds_types_and_prefixes(family, tmp_path):
     assert (tmp_path / "run" / "prefixes.tsv").read_text() == FILES["prefixes.tsv"]
     loaded = cardkge.load_run(tmp_path / "run")
     entity, relation = data.entities.index, data.relations.index
-    assert bounds_of(loaded, relation("parent"), [entity("paris"), entity("anna")]).tolist() == [[0, 0], [0, 2]]
-    assert bounds_of(loaded, relation("lives"), [entity("paris"), entity("anna")]).tolist() == [[0, math.inf], [1, 1]]
-    assert bounds_of(loaded, relation("parent"), [0], inverse=True).tolist() == [[0, 3]]
+    assert loaded.bounds.of(relation("parent"), [entity("paris"), entity("anna")]).tolist() == [[0, 0], [0, 2]]
+    assert loaded.bounds.of(relation("lives"), [entity("paris"), entity("anna")]).tolist() == [[0, math.inf], [1, 1]]
+    assert loaded.bounds.of(relation("parent"), [0], inverse=True).tolist() == [[0, 3]]
     assert loaded.prefixes.expand("ex:x") == "http://example.org/x" and loaded.types.of(entity("paris")) == ["city"]
     (tmp_path / "run" / "bounds.tsv").write_text(text.replace("^parent\t0\t3", "^parent\t0\t4"))
     with pytest.raises(CardkgeError, match=r"not the bounds that the run was trained with"):
@@ -171,10 +175,10 @@ def test_a_class_bound_lowers_the_sums_of_its_members():
     )  # fmt: skip
     names = ["child", "sibling", "employer"]
     city = [Bound(name, 0, 0, kind="city") for name in names]
-    types = cardkge.find_constraints("none", data)[0].types
+    types = cardkge.find_bounds("none", data)[0].types
     means = []
     for bounds in (city, []):
-        run = cardkge.new_run(settings, data, Constraints(bounds, data.relations, types))
+        run = cardkge.new_run(settings, data, GraphBounds(bounds, data.relations, types))
         cardkge.train(run, data)
         members = types.members("city")
         means.append([cardinality_sums(run.model, data.relations.index(name), members).mean() for name in names])
@@ -212,11 +216,10 @@ def test_bounds_of_the_tail_condition_heads(family, tmp_path):
     )
     for lower, upper in ((4, 4), (0, 3), (3, 4), (0, 2), (6, 7)):
         run = cardkge.load_run(tmp_path / "run")
-        bounds = [b for b in run.constraints.bounds if b.name != "^lives" and (b.name, b.kind) != ("lives", "person")]
-        run.constraints = Constraints([*bounds, Bound("lives", lower, upper, inverse=True)], run.relations, run.types)
+        bounds = [b for b in run.bounds.stated if b.name != "^lives" and (b.name, b.kind) != ("lives", "person")]
+        run.bounds = GraphBounds([*bounds, Bound("lives", lower, upper, inverse=True)], run.relations, run.types)
         cardkge.save_run(run, tmp_path / "run")
-        without = Constraints([b for b in run.constraints.bounds if b.name != "^lives"], run.relations, run.types)
-        run.constraints = without if without.special else None
+        run.bounds = GraphBounds([b for b in run.bounds.stated if b.name != "^lives"], run.relations, run.types)
         cardkge.save_run(run, tmp_path / "plain")
         free, found = predicted(tmp_path / "plain", *query), predicted(tmp_path / "run", *query)
         p = {row["entity"]: row["probability"] for row in free["answers"] if row["known"] is None}
@@ -240,3 +243,139 @@ def test_one_triple_has_the_probability_of_the_table(family, tmp_path):
     for row in rows:
         one = predicted(tmp_path / "run", "--head", "cleo", "--relation", "parent", "--tail", row["entity"])
         assert (one["probability"], one["known"]) == (row["probability"], row["known"])
+
+
+# --- what train saves can be read again
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "made\t0\t2\tArtist\nmade\t0\t0\tMuseum\n",  # Museum has no member in this graph
+        "made\t0\t2\n",
+        "^made\t0\t2\n^made\t1\t2\tMuseum\n",
+        "made\t0\t2\n^made\t1\tinf\tArtist\n^^odd\t0\t4\n^odd\t0\t3\n",
+        "mined",
+        "none",
+    ],
+)
+def test_what_is_saved_can_be_read_again(tmp_path, lines):
+    texts = {
+        "train.tsv": "ann\tmade\tw1\nbob\tmade\tw2\nann\tmade\tw3\nann\t^odd\tbob\n",
+        "valid.tsv": "bob\tmade\tw1\n",
+        "test.tsv": "bob\tmade\tw3\n",
+        "types.tsv": "ann\tArtist\nbob\tArtist\nm1\tMuseum\n",
+        "b.tsv": lines,
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    named = lines if lines in ("mined", "none") else str(tmp_path / "b.tsv")
+    data = cardkge.load_dataset(tmp_path)
+    run = cardkge.new_run(cardkge.Settings(dim=3, epochs=1, bounds=named), data)
+    cardkge.save_run(run, tmp_path / "run")
+    found = cardkge.load_run(tmp_path / "run").bounds
+    everyone, names = np.arange(data.n_entities), [data.relations.index(name) for name in ("made", "^odd")]
+    for r in names:
+        for inverse in (False, True):
+            np.testing.assert_array_equal(found.of(r, everyone, inverse), run.bounds.of(r, everyone, inverse))
+            assert found.is_bounded(inverse).tolist() == run.bounds.is_bounded(inverse).tolist()
+    assert "names that the graph does not have ('m1' in line 3)" in " ".join(run.notes)
+    assert ("of Museum" in " ".join(run.notes)) == ("Museum" in lines)
+
+
+def test_a_run_that_would_not_come_back_is_not_saved(family, tmp_path, monkeypatch):
+    run = cardkge.new_run(cardkge.Settings(dim=3, bounds=str(family / "bounds.tsv")), cardkge.load_dataset(family))
+    cardkge.save_run(run, tmp_path / "run")
+    before = (tmp_path / "run" / "bounds.tsv").read_text()
+    monkeypatch.setattr(
+        runs, "tsv_text", lambda bounds: bounds_of_a_file(bounds).replace("parent\t0\t2", "parent\t0\t1")
+    )
+    with pytest.raises(CardkgeError, match="not saved, for its bounds are not read back"):
+        cardkge.save_run(run, tmp_path / "run")
+    assert (tmp_path / "run" / "bounds.tsv").read_text() == before
+
+
+def test_a_relation_named_like_an_inverse(tmp_path):
+    """^knows beside knows is refused wherever a graph is read; alone it is a name like others."""
+    (tmp_path / "triples.tsv").write_text("a\tknows\tb\nb\t^knows\ta\n")
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.tsv").write_text("a\tknows\tb\nb\t^knows\ta\n")
+    for read in (cardkge.load_dataset, load_triples):
+        with pytest.raises(CardkgeError, match=r"relations 'knows' and '\^knows'; \^ before .*: rename one of them"):
+            read(tmp_path)
+    result = invoke("import", tmp_path / "triples.tsv", "--out", tmp_path / "graph")
+    assert result.exit_code == 1 and "rename one of them" in result.output and "Traceback" not in result.output
+
+
+def test_bounds_that_the_data_contradicts_and_bounds_that_change_nothing_are_said(tmp_path):
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.tsv").write_text("a\tknows\tb\nc\tknows\tb\na\tknows\td\n")
+    for lines, *expected in (
+        ("^knows\t0\t0\n", r"^knows: 2 of 2 tails have more heads in train than their bounds allow"),
+        ("knows\t0\t1\n", r"knows: 1 of 2 heads have more tails in train than their bounds allow"),
+        ("^knows\t90\tinf\n", "bounds that cannot be met, for the graph has 4 entities: 1, the first ^knows 90 to inf"),
+        ("knows\t0\t4\n", "bounds that change nothing, for the graph has 4 entities: 1, the first knows 0 to 4"),
+        ("knows\t0\t2\n^knows\t1\t2\n",),
+    ):
+        (tmp_path / "b.tsv").write_text(lines)
+        notes = cardkge.find_bounds(tmp_path / "b.tsv", cardkge.load_dataset(tmp_path))[1]
+        assert len(notes) == len(expected) and all(note.startswith(each) for note, each in zip(notes, expected))
+
+
+def test_bounds_follow_their_names_to_other_ids():
+    types = Types(["a", "b"], [(0, 0), (1, 1), (2, 0)])
+    bounds = GraphBounds(
+        [Bound("r", 1, 2, kind="a"), Bound("s", 0, 3, True), Bound("r", 0, 9)], ["r", "s"], types, list("xyz")
+    )
+    other = bounds.for_names(list("zqyx"), ["q", "r"])
+    assert other.of(1, [0, 1, 2, 3]).tolist() == [[1, 2], [0, 9], [0, 9], [1, 2]]
+    assert not other.is_bounded(inverse=True).any() and len(other) == 2
+
+
+# --- bounds of single subjects
+
+
+OWN = "child\t0\t2\nchild\t0\t1\tman\nchild\t3\t3\t\tbob\nchild\t1\t1\t\tann\n^child\t2\t2\t\tann\nchild\t1\t1\t\tann\n"
+
+
+def own_bounds(tmp_path, text=OWN):
+    (tmp_path / "b.tsv").write_text(text)
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.tsv").write_text("ann\tchild\tcid\nbob\tchild\tcid\nann\tlikes\tbob\n")
+    (tmp_path / "types.tsv").write_text("bob\tman\ncid\tman\n")
+    data = cardkge.load_dataset(tmp_path)
+    assert data.entities == ["ann", "cid", "bob"]
+    return data, *cardkge.find_bounds(tmp_path / "b.tsv", data)
+
+
+def test_bounds_of_single_subjects(tmp_path):
+    """The tightest holds; a subject's own where it contradicts the others, which is said."""
+    data, bounds, notes = own_bounds(tmp_path)
+    assert bounds.of(0, [0, 1, 2]).tolist() == [[1, 1], [0, 1], [3, 3]]
+    assert bounds.of([1, 0], [2, 0]).tolist() == [[0, math.inf], [1, 1]]
+    assert bounds.of(0, [0, 1], inverse=True).tolist() == [[2, 2], [0, math.inf]]
+    assert bounds.is_bounded(inverse=True).tolist() == [True, False] and len(bounds) == 5
+    assert bounds.without_lower().of(0, [0, 1, 2]).tolist() == [[0, 1], [0, 1], [0, 3]]
+    assert notes[0] == "1 bounds of single entities contradict wider ones, and hold in their place"
+    run = cardkge.new_run(cardkge.Settings(dim=3, bounds=str(tmp_path / "b.tsv")), data)
+    cardkge.save_run(run, tmp_path / "run")
+    again = cardkge.load_run(tmp_path / "run").bounds
+    for inverse in (False, True):
+        assert np.array_equal(again.of(0, [0, 1, 2], inverse), bounds.of(0, [0, 1, 2], inverse))
+    other = bounds.for_names(["bob", "zoe", "ann"], ["likes", "child"])
+    assert other.of(1, [0, 1, 2]).tolist() == [[3, 3], [0, 2], [1, 1]]
+    assert other.of(1, [2], inverse=True).tolist() == [[2, 2]]
+
+
+def test_bounds_of_single_subjects_that_are_wrong(tmp_path):
+    for line, fault in (
+        ("child\t3\t3\tman\tbob\n", r"b\.tsv:1: a class, 'man', and an entity, 'bob'; leave one"),
+        ("child\t3\t3\t\tbob\nchild\t2\t3\t\tbob\n", r"twice the same relation and subject: .*:1\) and .*:2\)"),
+        ("child\t3\t2\t\tbob\n", r"b\.tsv:1: expected 0 <= lower <= upper"),
+    ):
+        with pytest.raises(CardkgeError, match=fault):
+            own_bounds(tmp_path, line)
+    *_, notes = own_bounds(tmp_path, "child\t3\t3\t\tzoe\nchild\t3\t3\t\tyan\nchild\t0\t2\n")
+    assert len(notes) == 1 and "2 bounds of unknown entities dropped, the first child of zoe 3 to 3" in notes[0]
+    with pytest.raises(CardkgeError, match="1 bounds are of single entities, the first child of bob 3 to 3"):
+        bound_files.write_bounds_file(tmp_path / "x.ttl", [Bound("child", 3, 3, subject="bob")])

@@ -28,7 +28,6 @@ from cardkge_tools.answers.classification import (
     softmax_scores,
     without,
 )
-from cardkge_tools.engine.limits import PlainBounds
 
 # ------------------------------------------------------------------------------------------------------------------
 # Metrics
@@ -224,8 +223,8 @@ def test_what_is_asked_is_not_known(make_model):
 
 def test_a_full_bound_is_seen(make_model):
     model, asked = make_model("distmult", 9, 3), np.array([(0, 0, 6), (4, 0, 6), (0, 1, 8)])
-    full = [features(model, limits, TRAIN, asked).columns[:, 7].tolist() for limits in (
-        None, [(0, 1), (0, 2), (0, np.inf)], PlainBounds([(0, np.inf), (0, 0.5), (0, 1)], 3)
+    full = [features(model, bounds, TRAIN, asked).columns[:, 7].tolist() for bounds in (
+        None, [(0, 1), (0, 2), (0, np.inf)], cardkge.Bounds([(0, np.inf), (0, 0.5), (0, 1)])
     )]  # fmt: skip
     assert full == [[0, 0, 0], [1, 0, 0], [0, 0, 1]]
 
@@ -357,7 +356,7 @@ def test_without_labels_the_calibration_says(trained):
         known = dataset.train[(dataset.train[:, :2] == (h, r)).all(1), 2]
         others = np.delete(np.arange(len(scores)), known)
         z = cardkge.calibration_logits(calibration.coefficients[r], scores, cardkge.log_sum_exp(scores), len(known))
-        lower, upper = run.bounds[r] - len(known)
+        lower, upper = run.bounds.of(r, [0])[0] - len(known)
         expected = cardkge.conditioned(z[others] + np.log1p(-calibration.share), lower, upper)
         assert p[i] == pytest.approx(expected[others == t][0], rel=0.02, abs=1e-4)
     found = json.loads(ok("classify", trained / "run", trained / "test.txt", "--json", "-").stdout)

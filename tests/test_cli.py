@@ -327,7 +327,7 @@ def test_resume_uses_the_saved_bounds(graph, tmp_path):
     ok("train", "--resume", "--epochs", 4, "--out", tmp_path / "run")
     expected = [[1, 2.5] if name == "r0" else [0, math.inf] for name in ("r0", "r1", "r2")]
     run = cardkge.load_run(tmp_path / "run")
-    assert dict(zip(run.relations, run.bounds.tolist(), strict=True)) == dict(
+    assert dict(zip(run.relations, run.bounds.tables[0].tolist(), strict=True)) == dict(
         zip(("r0", "r1", "r2"), expected, strict=True)
     )
 

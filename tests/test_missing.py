@@ -8,7 +8,7 @@ import pytest
 from cardkge import CardkgeError
 from cardkge_tools.answers.missing import missing_facts, read_missing, unseen_tails
 from cardkge_tools.answers.scope import KnownTails
-from cardkge_tools.graph.bounds import Bound, Constraints
+from cardkge_tools.graph.bounds import Bound, GraphBounds
 from cardkge_tools.graph.rdf import Prefixes
 
 # 100 heads, 0 to 99; tails 100 to 104. r0 is exact, two tails a head: all have one in train, 20 their second in valid,
@@ -28,7 +28,7 @@ def toy(bounds=EXACT):
     valid = np.concatenate((facts(HEADS[:20], 0, np.full(20, 102)), facts(HEADS[30:35], 1, np.full(5, 100))))
     test = np.concatenate((facts(HEADS[20:60], 0, np.full(40, 103)), facts(HEADS[35:50], 1, np.full(15, 101))))
     data = SimpleNamespace(train=train, valid=valid, test=test, n_entities=106, n_relations=2, relations=["r0", "r1"])
-    return data, Constraints(bounds, data.relations)
+    return data, GraphBounds(bounds, data.relations)
 
 
 def test_exact_numbers_say_what_is_missing():
@@ -69,7 +69,7 @@ def test_only_the_heads_that_a_number_is_of_count():
 
     data, _ = toy()
     types = Types(["half"], [(h, 0) for h in range(10, 60)])
-    bounds = Constraints((Bound("r0", 2, 2, kind="half"),), data.relations, types)
+    bounds = GraphBounds((Bound("r0", 2, 2, kind="half"),), data.relations, types)
     found = missing_facts(data, bounds)
     # of the heads 10 to 59: 10 in valid, 40 in test, none nowhere
     assert found.elsewhere[0] == 0 and found.source[0] == "numbers"

@@ -111,8 +111,8 @@ def test_the_bounds_that_the_settings_name_are_used(toy, tmp_path):
     assert np.array_equal(cardkge.new_run(settings(bounds="mined"), toy).bounds, mined)
     cardkge.write_bounds(tmp_path / "b.tsv", mined + 1, toy.relations)
     run = cardkge.new_run(settings(bounds=str(tmp_path / "b.tsv")), toy)
-    assert np.array_equal(run.bounds, mined + 1)
-    assert not cardkge.is_bounded(cardkge.new_run(settings(), toy).bounds).any()
+    assert np.array_equal(run.bounds.tables[0], mined + 1)
+    assert not cardkge.new_run(settings(), toy).bounds.any()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from conftest import draws_of_train
 
 import cardkge
 from cardkge import ObjectSampler, SubjectSampler, algorithm_1, filtered_ranks, rank_triples
+from cardkge_tools.graph.bounds import Bound, GraphBounds, Types
 
 BOUNDS = [(0, 1.5), (2, 6), (0, np.inf)]
 SAMPLINGS = [
@@ -79,7 +80,9 @@ def test_uniform_sampling_trains_without_lower_bounds(toy, model_name, sampling,
     params = []
     for bounds in ([(0, 1.5), (6, 6), (0, np.inf)], [(0, 1.5), (0, 6), (0, np.inf)]):
         run = cardkge.new_run(settings, toy, bounds)
-        assert run.bounds.tolist() == [list(map(float, pair)) for pair in bounds]  # the run keeps what it was given
+        assert run.bounds.tables[0].tolist() == [
+            list(map(float, pair)) for pair in bounds
+        ]  # the run keeps what it was given
         cardkge.train(run, toy, threads=1)
         params.append(run.model.params)
     equal = [np.array_equal(array, params[1][name]) for name, array in params[0].items()]
@@ -87,19 +90,18 @@ def test_uniform_sampling_trains_without_lower_bounds(toy, model_name, sampling,
 
 
 def test_uniform_sampling_trains_without_lower_bounds_of_classes(tmp_path):
-    """The same for bounds of classes and inverses, which are objects with `of`."""
-    limits = cardkge.UpperBounds(Doubled())
-    assert limits.of(1, [3, 4], inverse=True).tolist() == [[0.0, 7.0], [0.0, np.inf]]
-    assert limits.is_bounded(inverse=True) == "asked"
-
-
-class Doubled:
-    def is_bounded(self, inverse=False):
-        return "asked" if inverse else None
-
-    def of(self, relations, subjects, inverse=False):
-        assert (relations, list(subjects), inverse) == (1, [3, 4], True)
-        return np.array([[2.0, 7.0], [1.0, np.inf]])
+    """The same for bounds of classes and inverses; a relation with lower bounds alone has none left."""
+    types = Types(["a"], [(3, 0)])
+    stated = [
+        Bound("r", 2, 9, True),
+        Bound("r", 2, 7, True, "a"),
+        Bound("s", 1, np.inf),
+        Bound("s", 2, np.inf, kind="a"),
+    ]
+    limits = cardkge.training_bounds(GraphBounds(stated, ["r", "s"], types), cardkge.Settings(sampling="uniform"), 2)
+    assert limits.of(0, [3, 4], inverse=True).tolist() == [[0.0, 7.0], [0.0, 9.0]]
+    assert limits.is_bounded(inverse=True).tolist() == [True, False] and not limits.is_bounded().any()
+    assert limits.of(1, [3, 4]).tolist() == [[0.0, np.inf]] * 2
 
 
 def test_algorithm_1_trains_families_for_an_epoch():
@@ -346,6 +348,11 @@ def test_plain_estimates_are_unbiased_with_the_known_variance(toy, make_model, s
         variance = (p**2 * (1 - chance) / chance).sum()
     assert found.mean() == pytest.approx(p.sum(), abs=4.5 * np.sqrt(variance / len(found)))
     assert found.var() == pytest.approx(variance, rel=0.06)
+
+
+def test_unknown_ties_are_an_error(toy, make_model):
+    with pytest.raises(cardkge.CardkgeError, match="ties must be one of realistic, optimistic, .*; found mean"):
+        filtered_ranks(make_model("distmult", 12, 3), toy.test, ties="mean")
 
 
 @pytest.mark.parametrize("ties", cardkge.TIES)

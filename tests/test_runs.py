@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import shutil
 import struct
@@ -45,7 +46,7 @@ def run_folder(saved, tmp_path):
 def assert_same_run(first, second):
     for name in ("entities", "relations", "epoch", "step", "partial", "history", "metrics", "data"):
         assert getattr(first, name) == getattr(second, name), name
-    np.testing.assert_array_equal(first.bounds, second.bounds)
+    np.testing.assert_array_equal(first.bounds.tables, second.bounds.tables)
     assert_same_arrays(first.model.params, second.model.params)
     assert_same_arrays(first.accumulators, second.accumulators)
     assert (first.best is None) == (second.best is None)
@@ -94,7 +95,8 @@ def runs(draw):
         kind = st.floats(width=8 * array.itemsize, allow_nan=False, allow_infinity=False)
         array.flat = draw(st.lists(kind, min_size=array.size, max_size=array.size))
     lowers = draw(st.lists(st.floats(0, 1e300), min_size=len(relations), max_size=len(relations)))
-    run.bounds = np.array([(low, draw(st.floats(low))) for low in lowers])
+    table = [(low, draw(st.floats(math.ceil(low)))) for low in lowers]
+    run.bounds = cardkge.new_run(chosen, dataset, table).bounds
     run.epoch, run.step = draw(st.integers(0, 3)), draw(st.integers(0, 99))
     run.partial = draw(st.dictionaries(st.sampled_from(["loss", "l2"]), FLOATS))
     columns = ("objective", "loss", "l2", "penalty", "seconds")

@@ -12,9 +12,8 @@ import numpy as np
 import kernels
 from cardkge import CardkgeError, probability
 from cardkge_tools import SPLITS
-from cardkge_tools.answers.calibration import CountPrior
-from cardkge_tools.answers.decoding import NO_WEIGHTS, acceptable, block_of, complete, room_left
-from cardkge_tools.answers.facts import fact_decoder, run_bounds
+from cardkge_tools.answers.decoding import acceptable, block_of, complete, room_left
+from cardkge_tools.answers.facts import fact_decoder
 from cardkge_tools.answers.opening import aligned_data
 from cardkge_tools.answers.runs import load_run
 from cardkge_tools.answers.scope import KnownTails, scope_pairs
@@ -22,7 +21,6 @@ from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.ranking import exact_scores, exact_sums, scored_blocks
 from cardkge_tools.engine.threads import Threads
 from cardkge_tools.graph.bound_files import find_bounds
-from cardkge_tools.graph.bounds import bounds_of
 from cardkge_tools.shell.terminal import counter, warn
 
 CHUNK = 64  # heads of (?, r, t) that are decoded at a time, best score first, as long as more are asked for
@@ -103,10 +101,10 @@ class Answers:
         if self.dataset is None:
             return
         self.splits = [KnownTails(getattr(self.dataset, split), *self._sizes()) for split in SPLITS]
-        if isinstance(run_bounds(run), CountPrior):
+        if run.calibration is not None and run.calibration.prior is not None:
             self.source, self.soft = " (mined)", "; given the counts of train and valid, for which it is no limit"
-        elif run_bounds(run) is None:
-            self.bounds, self.source = find_bounds("mined", self.dataset), " (mined)"
+        elif not run.bounds.any():
+            self.bounds, self.source = find_bounds("mined", self.dataset)[0], " (mined)"
         if run.calibration is not None:
             self.decoder = fact_decoder(run, self.dataset, folder, "all")  # what `complete` uses
             self.exact = copy.copy(self.decoder)
@@ -124,9 +122,7 @@ class Answers:
 
     def limits(self, relation, heads):
         """(n, 2): the bounds of these heads, those of the run or mined ones."""
-        if self.source or self.dataset is None:
-            return self.bounds[[relation] * len(heads)]
-        return bounds_of(self.run, relation, heads)
+        return self.bounds.of(relation, heads)
 
     def known(self, relation, head=None, tail=None):
         """What completes the triple: {id: the first split that it stands in}."""
@@ -259,7 +255,7 @@ class Answers:
             with np.errstate(divide="ignore"):
                 odds = np.clip(np.log(given) - np.log1p(-given), -1e6, 1e6)
             ends = np.array([[least], [most]], float)
-            kernels.condition_sets(0, 1, np.array([0, len(new)]), odds, *ends, NO_WEIGHTS, p)
+            kernels.condition_sets(0, 1, np.array([0, len(new)]), odds, *ends, np.ones((1, 1)), p)
         in_scope = set(scope_pairs(self.dataset.train, *self._sizes(), [relation], self.run.types)[0].tolist())
         best = sorted(new, key=lambda each: (each.entity not in in_scope, -each.probability, each.entity))
         best = [each.entity for each in best if each.accepted and possible]
@@ -292,7 +288,7 @@ class Answers:
         if self.model.reciprocal:  # ranks are by (t, r + R, ?), X_rt as ever by (h, r, t)
             with Threads(1) as threads:
                 x = exact_sums(self.model, True, np.array([relation]), np.array([tail]), threads)[0]
-        bounds = count.bound, tuple(bounds_of(self.run, relation, [tail], inverse=True)[0].tolist())
+        bounds = count.bound, tuple(self.run.bounds.of(relation, [tail], inverse=True)[0].tolist())
         sums = float(sums_of_sigma(of_tails[None])[0]), float(x)
         return TripleAnswer(completion, ranks, sums, bounds)
 

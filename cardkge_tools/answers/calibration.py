@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import kernels
-from cardkge import CardkgeError, checked_triples
+from cardkge import Bounds, CardkgeError, checked_triples
 from cardkge_tools.answers.decoding import Decoder, block_of
 from cardkge_tools.answers.scope import KnownTails, loops_to_leave_out, scope_pairs
 from cardkge_tools.definitions.counting import N_KNOWN, count_weights, fit_calibration, fit_counts
@@ -38,8 +38,8 @@ class Calibration:
     prior: "CountPrior | None" = None
 
 
-@dataclass(frozen=True, eq=False)
-class CountPrior:
+@dataclass(eq=False)
+class CountPrior(Bounds):
     """What the known counts of a relation say of how many tails a head has, in the place of bounds: the weights of step
     4 in cardkge.py. counts: P(c) of each relation, of `fit_counts`; usual (R, GROUPS, SIZES): M(j) by `group_of` the
     known tails; heads (R, GROUPS): how many heads it is the average of; share: s, the part of all facts that is known.
@@ -50,13 +50,8 @@ class CountPrior:
     heads: np.ndarray
     share: float
 
-    def is_bounded(self, inverse=False):
-        """(R,) bool: no relation has a bound."""
-        return np.zeros(len(self.counts), bool)
-
-    def of(self, relations, subjects, inverse=False):
-        """(n, 2): no bound."""
-        return np.tile([0.0, np.inf], (len(subjects), 1))
+    def __post_init__(self):
+        super().__init__(np.tile([0.0, np.inf], (len(self.counts), 1)))  # no number is forbidden
 
     def weights(self, relations, known):
         """(n, SIZES) float64: the weights of (h, r) with so many known tails (n,)."""

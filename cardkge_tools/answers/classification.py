@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cardkge import CardkgeError, probability, triple_keys
+from cardkge import CardkgeError, as_bounds, probability, triple_keys
 from cardkge_tools.answers.decoding import Decoder, room_left
 from cardkge_tools.answers.facts import calibrated_run, run_bounds
 from cardkge_tools.answers.opening import open_to_measure
 from cardkge_tools.answers.scope import KnownTails, spread
 from cardkge_tools.definitions.counting import fit_calibration, log_sum_exp
 from cardkge_tools.definitions.measures import label_metrics
-from cardkge_tools.engine.limits import PlainBounds
 from cardkge_tools.shell.display import shown
 from cardkge_tools.shell.files import is_stdout, read_blocks, write_json
 from cardkge_tools.shell.terminal import counter, say, table, warn
@@ -213,19 +212,16 @@ def without(train, triples, n_entities, n_relations):
     return np.asarray(train)[~np.isin(*keys)]
 
 
-def full_bounds(limits, answers, triples):
-    """(n,) bool: (h, r) or (r, t) of triples (n, 3) has as many answers already as its bound allows. limits:
-    Constraints, bounds (R, 2), or None."""
+def full_bounds(bounds, answers, triples):
+    """(n,) bool: (h, r) or (r, t) of triples (n, 3) has as many answers already as its bound allows. bounds:
+    Bounds."""
     heads, relations, tails = triples.T
-    if limits is None:
-        return np.zeros(len(triples), bool)
-    limits = limits if hasattr(limits, "of") else PlainBounds(limits, len(limits))
-    full = room_left(limits.of(relations, heads), answers.count(heads, relations)) == 0
-    return full | (room_left(limits.of(relations, tails, inverse=True), answers.count_heads(relations, tails)) == 0)
+    full = room_left(bounds.of(relations, heads), answers.count(heads, relations)) == 0
+    return full | (room_left(bounds.of(relations, tails, inverse=True), answers.count_heads(relations, tails)) == 0)
 
 
-def features(model, limits, train, triples):
-    """The Features of triples (n, 3) that are asked, given train (m, 3) and limits as in `full_bounds`."""
+def features(model, bounds, train, triples):
+    """The Features of triples (n, 3) that are asked, given train (m, 3) and bounds: Bounds, (R, 2) or None."""
     n, r = model.n_entities, model.n_relations
     facts = Facts(without(train, triples, n, r), n, r)
     answers, (heads, relations, tails) = KnownTails(facts.triples, n, r), triples.T
@@ -234,7 +230,7 @@ def features(model, limits, train, triples):
     head_score, head_total = softmax_scores(model, facts, triples, 0).T
     columns = (
         score - total, total, head_score - head_total, frequency, known > 0, known > 1, np.log1p(facts.degree[heads]),
-        full_bounds(limits, answers, triples), facts.lifts(triples),
+        full_bounds(as_bounds(bounds, r), answers, triples), facts.lifts(triples),
     )  # fmt: skip
     return Features(relations, score, frequency, np.column_stack(columns))
 
@@ -366,7 +362,7 @@ def classification(run, folder, dataset, path, valid, skip_unknown, threads):
     of labels was chosen. valid: a file to learn labels from, or None: by the run's calibration."""
     names = run.entities, run.relations
     triples, labels = read_labelled(path, *names, skip_unknown)
-    note, limits, r = "by the run's calibration; true is what has p > 0.5", run_bounds(run), len(run.relations)
+    note, r = "by the run's calibration; true is what has p > 0.5", len(run.relations)
     if valid is None:
         p = by_calibration(run, folder, dataset, triples, threads)
     else:
@@ -377,7 +373,7 @@ def classification(run, folder, dataset, path, valid, skip_unknown, threads):
         keys = [triple_keys(*each.T, len(run.entities), r) for each in (triples, valid_triples)]
         if seen := int(np.isin(*keys).sum()):
             warn(f"{path}: {seen:,} of {len(triples):,} triples stand in {valid} too, where labels are learnt")
-        both = [features(run.best_model(), limits, dataset.train, each) for each in (triples, valid_triples)]
+        both = [features(run.best_model(), run_bounds(run), dataset.train, each) for each in (triples, valid_triples)]
         p, note = by_labels(*both, valid_triples, valid_labels, r)
     return report_of(p, triples, labels, run.relations, dataset.train, len(run.entities)), note
 

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 import kernels
-from cardkge import CardkgeError
+from cardkge import CardkgeError, as_bounds
 from cardkge_tools.definitions.counting import N_KNOWN, calibration_logits
-from cardkge_tools.engine.limits import PlainBounds
 from cardkge_tools.engine.ranking import scored_blocks
 from cardkge_tools.engine.threads import Threads
 
 LEFT_OUT = 0.01  # candidates are not looked at whose probabilities cannot add up to more than this, for any (h, r)
-NO_WEIGHTS = np.ones((1, 1))
 MOST_GAIN = np.log(100)  # candidates are looked for further down, by at most this in log odds, where counts favour more
 BLOCK, BLOCK_SCORES = 128, 2**24  # (h, r) scored at once, and scores: see `block_of`
 
@@ -70,14 +68,13 @@ class Decoder:
     """The candidates of (h, r) worth looking at, with the probabilities that they are facts.
 
     known: KnownTails. excluded, of which the known tails are a part, are no candidates; wanted are looked at however
-    improbable: both are asked as KnownTails are. bounds: (R, 2), Constraints or a CountPrior; None: not conditioned.
-    Candidates that are left out have p below `floor`.
+    improbable: both are asked as KnownTails are. bounds: Bounds (a
+    CountPrior too), (R, 2), or None: not conditioned. Candidates that are left out have p below `floor`.
     """
 
     def __init__(self, model, calibration, bounds, known, excluded=None, wanted=None):
         self.model, self.calibration, self.floor = model, calibration, LEFT_OUT / model.n_entities
-        bounds = np.tile([0.0, np.inf], (model.n_relations, 1)) if bounds is None else bounds
-        self.bounds = bounds if hasattr(bounds, "of") else PlainBounds(bounds, model.n_relations)
+        self.bounds = as_bounds(bounds, model.n_relations)
         self.known, self.excluded, self.wanted = known, known if excluded is None else excluded, wanted
         self.inverse, self._full = self.bounds.is_bounded(inverse=True), {}
 
@@ -99,10 +96,8 @@ class Decoder:
             wanted_starts, wanted = self.wanted.of(heads, relations)
         candidates = self.model.n_entities - np.diff(excluded_starts)
 
-        weights, gain = NO_WEIGHTS, 0.0  # gain: of a candidate's log odds, at most
-        if hasattr(self.bounds, "weights"):
-            weights = self.bounds.weights(relations, count)
-            gain = np.log((weights[:, 1:] / weights[:, :-1]).max(1, initial=1.0))
+        weights = self.bounds.weights(relations, count)
+        gain = np.log((weights[:, 1:] / weights[:, :-1]).max(1, initial=1.0))  # of a candidate's log odds, at most
 
         def least(odds):  # scores of candidates with these log odds; given a lower bound every one is looked at
             return np.where(lower > 0, -np.inf, scores_of(self.calibration, relations, odds, sums, count))

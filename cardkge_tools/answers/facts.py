@@ -8,7 +8,7 @@ import os
 import click
 import numpy as np
 
-from cardkge import CardkgeError, is_bounded
+from cardkge import CardkgeError
 from cardkge_tools import SPLITS
 from cardkge_tools.answers.calibration import calibrate, learn_counts
 from cardkge_tools.answers.decoding import Decoder, block_of, complete, joined_parts, probable
@@ -67,11 +67,11 @@ def calibrated_run(run, folder):
 
 
 def run_bounds(run):
-    """The bounds that condition the answers of a run, None where it has none; of one with mined bounds its CountPrior,
-    if it has been calibrated with one: the most that train happens to hold is no limit."""
+    """The Bounds that condition the answers of a run; its CountPrior, if it has been calibrated with one (a run with
+    mined bounds has): the most that train happens to hold is no limit."""
     if run.calibration is not None and run.calibration.prior is not None:
         return run.calibration.prior
-    return run.limits if run.constraints is not None or is_bounded(run.bounds).any() else None
+    return run.bounds
 
 
 # ------------------------------------------------------------------------------------------------------------------

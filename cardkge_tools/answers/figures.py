@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from cardkge import CardkgeError, is_bounded
+from cardkge import CardkgeError
 from cardkge_tools.answers.runs import valid_times
 from cardkge_tools.shell.extras import missing_extra
 from cardkge_tools.shell.files import replace_file
@@ -103,7 +103,7 @@ def run_labels(runs):
     """A line for the legend for each folder: its name, and whether the run was trained with the regulariser."""
     labels = []
     for i, (name, run) in enumerate(zip(folder_names(runs), runs.values(), strict=True), 1):
-        weight = run.settings.penalty_weight if is_bounded(run.bounds).any() else 0
+        weight = run.settings.penalty_weight if run.bounds.any() else 0
         how = f"with the regulariser, λ = {weight:.15g}" if weight else "without the regulariser"
         labels.append(f"({i}) {shortened(name, 40)}, {how}")
     return labels

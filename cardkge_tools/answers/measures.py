@@ -101,7 +101,7 @@ def calibration_bins(p, facts, bins=15):
 def evaluate_sets(model, calibration, bounds, dataset, threads=None, progress=None, **options):
     """How good the answers to all (h, ?) in scope are, against test; train and valid are known.
 
-    bounds: (R, 2), Constraints, a CountPrior or None. options: those of SetOptions. Accepted is what `complete` writes:
+    bounds: Bounds (a CountPrior too), (R, 2) or None. options: those of SetOptions. Accepted is what `complete` writes:
     for each (h, r), and then for each (r, t), at most as many as its upper bound leaves room for. Returns (measures,
     details): a dict of numbers, and what the figures show. CardkgeError where no fact of test is new.
     """

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import click
 
-from cardkge import CardkgeError, is_bounded
+from cardkge import CardkgeError
 from cardkge_tools.answers.runs import align_dataset, load_run
-from cardkge_tools.graph.bound_files import find_constraints
-from cardkge_tools.graph.bounds import Bound, Constraints
+from cardkge_tools.graph.bound_files import find_bounds
 from cardkge_tools.graph.graphs import describe_data, open_data, same_facts
 from cardkge_tools.shell.terminal import warn
 
@@ -54,22 +53,18 @@ def open_to_measure(folder, data=None, skip_unknown=False):
 
 
 def choose_bounds(bounds, runs, dataset):
-    """Constraints: those asked for, else the first run's that has any, else mined."""
-    if bounds is None:
-        for run in runs:
-            if run.constraints is not None:
-                return run.constraints
-            if is_bounded(run.bounds).any():
-                rows = zip(run.relations, run.bounds.tolist(), strict=True)
-                return Constraints([Bound(name, *row, where="the run") for name, row in rows], run.relations, run.types)
-    found, notes = find_constraints(bounds or "mined", dataset)
+    """GraphBounds: those asked for, else the first run's that has any, else mined."""
+    own = [run.bounds for run in runs if run.bounds.any()]
+    if bounds is None and own:
+        return own[0]
+    found, notes = find_bounds(bounds or "mined", dataset)
     for note in notes:
         warn(note)
     return found
 
 
 def open_beside(folder, other, data, bounds):
-    """A run, and another beside it: (folder -> run and its data set with the run's ids, Constraints)."""
+    """A run, and another beside it: (folder -> run and its data set with the run's ids, GraphBounds)."""
     run, dataset = open_run(folder, data)
     runs = {str(folder): (run, dataset)}
     if other:

@@ -24,17 +24,17 @@ from pathlib import Path
 import numpy as np
 
 import cardkge
-from cardkge import HITS, MODELS, CardkgeError, Model, project_rows
+from cardkge import HITS, MODELS, CardkgeError, Model, as_bounds, project_rows
 from cardkge_tools import RUN_FILES, SPLITS, TEXTS
 from cardkge_tools.answers.calibration import GROUPS, SIZES, Calibration, CountPrior
 from cardkge_tools.definitions.counting import N_KNOWN
 from cardkge_tools.definitions.settings import DIMS, OWN_DIM, Settings, fits, option_name
 from cardkge_tools.engine.ranking import check_finite
 from cardkge_tools.engine.training import best_first
-from cardkge_tools.graph.bound_files import find_constraints
+from cardkge_tools.graph.bound_files import find_bounds
 from cardkge_tools.graph.bounds import (
     Bound,
-    Constraints,
+    GraphBounds,
     Types,
     Vocabulary,
     read_tsv,
@@ -66,7 +66,7 @@ class Run:
     relations: list[str]
     model: Model
     accumulators: dict  # AdaGrad's, by parameter name; empty for SGD
-    bounds: np.ndarray  # (R, 2), of every subject
+    bounds: GraphBounds
     epoch: int = 0  # epochs completed
     step: int = 0  # steps completed of the next one
     partial: dict = field(default_factory=dict)  # sums over those steps
@@ -75,16 +75,10 @@ class Run:
     metrics: dict | None = None  # on test: {"filtered": metrics_by_side, "raw": metrics_by_side}
     data: dict = field(default_factory=dict)  # `describe_data` of the data it is trained on
     calibration: Calibration | None = None  # how its scores become probabilities
-    constraints: Constraints | None = None  # all bounds, where there are some of classes or inverses too
     types: Types = field(default_factory=Types)  # classes of the entities
     prefixes: Prefixes = field(default_factory=Prefixes)  # of the IRIs that the names stand for
     gone: dict = field(default_factory=dict)  # settings that are none now, of an older run (`read_config`)
     notes: tuple = ()  # of a new run: what is to be said of its bounds
-
-    @property
-    def limits(self):
-        """All bounds: Constraints where there are some of classes or inverses, else those of every subject, (R, 2)."""
-        return self.bounds if self.constraints is None else self.constraints
 
     def best_model(self):
         """The model at its best validation, or as it is now where there was none."""
@@ -114,8 +108,8 @@ def new_model(settings, n_entities, n_relations, initialise=True):
 
 
 def new_run(settings, dataset, bounds=None):
-    """A run before its first step: parameters initialised, entity rows projected. bounds (R, 2), or Constraints; None:
-    as the settings name them. The run's settings are resolved: what is not given follows from the loss and the sizes of
+    """A run before its first step: parameters initialised, entity rows projected. bounds: Bounds, or (R, 2); None: as
+    the settings name them. The run's settings are resolved: what is not given follows from the loss and the sizes of
     the graph."""
     settings = settings.resolved(dataset.n_entities, dataset.n_relations, len(dataset.train))
     model = new_model(settings, dataset.n_entities, dataset.n_relations)
@@ -125,19 +119,13 @@ def new_run(settings, dataset, bounds=None):
     accumulators = {}
     if settings.optimizer == "adagrad":
         accumulators = {name: np.full_like(array, settings.accumulator) for name, array in model.params.items()}
-    constraints, notes, graph = None, (), vocabulary(dataset)
+    notes, graph = (), vocabulary(dataset)
     if bounds is None:
-        bounds, notes = find_constraints(settings.bounds, dataset)
-    if isinstance(bounds, Constraints):
-        constraints = bounds if bounds.special else None
-        bounds = bounds.plain
-    bounds = np.array(bounds, np.float64)
-    if bounds.shape != (dataset.n_relations, 2):
-        raise CardkgeError(f"bounds must have shape ({dataset.n_relations}, 2), found {bounds.shape}")
-    if not ((bounds[:, 0] >= 0) & (bounds[:, 0] <= bounds[:, 1]) & (bounds[:, 0] < np.inf)).all():
-        raise CardkgeError("bounds must be 0 <= lower <= upper, lower finite")
+        bounds, notes = find_bounds(settings.bounds, dataset)
+    elif not isinstance(bounds, GraphBounds):
+        bounds = GraphBounds.named(as_bounds(bounds, dataset.n_relations), graph)
     names = dataset.entities, dataset.relations
-    more = {"constraints": constraints, "types": graph.types, "prefixes": graph.prefixes, "notes": tuple(notes)}
+    more = {"types": graph.types, "prefixes": graph.prefixes, "notes": tuple(notes)}
     return Run(settings, *names, model, accumulators, bounds, data=describe_data(dataset), **more)
 
 
@@ -216,6 +204,9 @@ def save_run(run, folder):
         contents |= _texts(run)
         for name, content in contents.items():
             replace_file(stage / name, lambda file, content=content: file.write(content))
+        *_, bounds = _read_texts(stage, run.entities, run.relations)
+        if _bounds_digest(bounds) != _bounds_digest(run.bounds):
+            raise CardkgeError(f"{folder}: the run is not saved, for its bounds are not read back as they were written")
         for name in ("metrics.json", "calibration.json"):  # of an older state
             (folder / name).unlink(missing_ok=True)
         for name in RUN_FILES:
@@ -345,12 +336,10 @@ def load_run(folder, calibrated=True):
     model.params, model.vocabulary = groups["params"], vocabulary_digest(entities, relations)
     best = {**state["best"], "params": groups["best"]} if state["best"] else None
     try:
-        types, prefixes = read_types(folder / "types.tsv", entities), read_prefixes(folder / "prefixes.tsv")
-        bounds = read_tsv(folder / "bounds.tsv", Vocabulary(entities, relations, types))
+        types, prefixes, bounds = _read_texts(folder, entities, relations)
     except CardkgeError as error:
         raise CardkgeError(f"{error}; {REMEDY}") from error
-    constraints = Constraints(bounds, relations, types, entities)
-    if _bounds_digest(constraints.plain, constraints.special) != state.get("bounds"):
+    if _bounds_digest(bounds) != state.get("bounds"):
         raise CardkgeError(f"{folder / 'bounds.tsv'}: not the bounds that the run was trained with; {REMEDY}")
     metrics_path = folder / "metrics.json"
     run = Run(
@@ -359,8 +348,7 @@ def load_run(folder, calibrated=True):
         relations=relations,
         model=model,
         accumulators=groups["accumulators"],
-        bounds=constraints.plain,
-        constraints=constraints if constraints.special else None,
+        bounds=bounds,
         types=types,
         prefixes=prefixes,
         epoch=state["epoch"],
@@ -486,7 +474,7 @@ def _arrays(run):
         "partial": run.partial,
         "best": best,
         "data": run.data.get("sha256"),
-        "bounds": _bounds_digest(run.bounds, run.constraints.special if run.constraints else ()),
+        "bounds": _bounds_digest(run.bounds),
     }
     arrays = {
         "state": np.frombuffer(json_bytes(state), dtype=np.uint8),
@@ -504,22 +492,30 @@ def _arrays(run):
     return arrays
 
 
-def _bounds_digest(bounds, special=()):
-    """Of bounds (R, 2) of every subject, and those of classes and inverses."""
-    digest = hashlib.sha256(np.ascontiguousarray(bounds, "<f8"))
-    digest.update(tsv_text(special).encode())
+def _bounds_digest(bounds):
+    """Of the bounds (R, 2) of every head, and of those of classes and inverses."""
+    digest = hashlib.sha256(np.ascontiguousarray(bounds.tables[0], "<f8"))
+    digest.update(tsv_text(bounds.special).encode())
     return digest.hexdigest()
 
 
 def _texts(run):
     """The files of a run that say something of its graph: name -> bytes; bounds, and classes and prefixes if any."""
-    plain = [Bound(name, *row) for name, row in zip(run.relations, run.bounds.tolist(), strict=True)]
-    texts = {"bounds.tsv": tsv_text([*plain, *(run.constraints.special if run.constraints else ())])}
+    plain = [Bound(name, *row) for name, row in zip(run.relations, run.bounds.tables[0].tolist(), strict=True)]
+    texts = {"bounds.tsv": tsv_text([*plain, *run.bounds.special])}
     if run.types.classes:
         texts["types.tsv"] = types_text(run.types, run.entities)
     if run.prefixes.namespaces:
         texts["prefixes.tsv"] = prefixes_text(run.prefixes)
     return {name: text.encode() for name, text in texts.items()}
+
+
+def _read_texts(folder, entities, relations):
+    """(Types, Prefixes, GraphBounds) of the files that `_texts` makes. A class that is not in types.tsv has no member
+    among the entities, and may have bounds all the same."""
+    types, prefixes = read_types(folder / "types.tsv", entities), read_prefixes(folder / "prefixes.tsv")
+    stated = read_tsv(folder / "bounds.tsv", Vocabulary(entities, relations, None))
+    return types, prefixes, GraphBounds(stated, relations, types, entities)
 
 
 def _split_names(path, arrays, kind, count):

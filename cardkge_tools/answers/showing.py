@@ -58,7 +58,7 @@ def evaluate_command(folder, data, options, threads, json_file, plot):
     if json_file:
         write_json(json_file, measures)
     if not is_stdout(json_file):
-        show_facts(measures, run_bounds(run) is not None)
+        show_facts(measures, run.bounds.any())
     if plot:
         plot_facts(pyplot, measures, details, plot)
 
@@ -147,7 +147,7 @@ def show_count(answers, answer, with_x):
     """The lines below the tails of a head."""
     count, bound = answer.count, f"bound {interval(*answer.count.bound)}{answers.source}"
     if answers.calibrated:
-        unbounded = run_bounds(answers.run) is None
+        unbounded = not answers.run.bounds.any()
         given = "; the run has no bounds, and is not conditioned" if unbounded else answers.soft
         click.echo(f"expected count = {count.expected:.2f}, of which {count.known} known, {bound}{given}")
     if with_x:

@@ -6,7 +6,15 @@ import itertools
 
 import numpy as np
 
-from cardkge import CardkgeError, bounded_relations, cardinality_penalty, learning_rate, project_rows, update_params
+from cardkge import (
+    CardkgeError,
+    as_bounds,
+    bounded_relations,
+    cardinality_penalty,
+    learning_rate,
+    project_rows,
+    update_params,
+)
 
 
 def softmax_loss(scores, answers, log_weights=0.0):
@@ -63,6 +71,12 @@ def without_loops(triples, n_relations):
     return np.bincount(loops, minlength=n_relations) == 0
 
 
+def check_resolved(settings):
+    """CardkgeError where a term's weight is left to the sizes of the graph."""
+    if None in (settings.n3, settings.penalty_weight):
+        raise CardkgeError("settings of softmax follow from the graph: give settings.resolved(N, R, train triples)")
+
+
 def softmax_objective(model, triples, sides, settings, bounds=None, loopless=None, candidates=None):
     """The objective of a batch of queries under softmax, and its gradients: the definition of `SoftmaxTrainer.step`.
 
@@ -79,8 +93,7 @@ def softmax_objective(model, triples, sides, settings, bounds=None, loopless=Non
            sum over all candidates, weighted (exact where these are all entities); of G_rt for bounds of the inverse.
     Returns ({"objective", "loss", "l2", "n3", "penalty"}, gradients, a dict like params).
     """
-    if None in (settings.n3, settings.penalty_weight):
-        raise CardkgeError("settings of softmax follow from the graph: give settings.resolved(N, R, train triples)")
+    check_resolved(settings)
     ids, log_weights = (np.arange(model.n_entities), np.zeros(model.n_entities)) if candidates is None else candidates
     column = np.full(model.n_entities, -1)
     column[ids] = np.arange(len(ids))
@@ -88,7 +101,6 @@ def softmax_objective(model, triples, sides, settings, bounds=None, loopless=Non
     h, r, t = model.encode(entity, relation, entity)
     gradients, d_h, d_r, d_t = model.zero_gradients(), np.zeros_like(h), np.zeros_like(r), np.zeros_like(t)
     parts = dict.fromkeys(("objective", "loss", "l2", "n3", "penalty"), 0.0)
-
     for given, k, answer, tail_open in zip(*queries_of(model, triples, sides)):
         rows = (h[given], r[k], t[ids]) if tail_open else (h[ids], r[k], t[given])
         scores = model.phi(*rows)
@@ -123,8 +135,8 @@ def softmax_objective(model, triples, sides, settings, bounds=None, loopless=Non
     gradients["entity"] += d_entity + d_tails
     gradients["relation"] += d_relation
 
-    if bounds is not None and settings.penalty_weight:
-        for inverse, bounded in enumerate(bounded_relations(bounds)):
+    if settings.penalty_weight:
+        for inverse, bounded in enumerate(bounded_relations(as_bounds(bounds, model.n_relations))):
             asked = np.asarray(triples)[np.asarray(sides) == 1 - inverse]
             for k in np.intersect1d(asked[:, 1], bounded).tolist():
                 subjects = np.unique(asked[asked[:, 1] == k, 2 * inverse])

@@ -7,9 +7,8 @@ import threading
 import numpy as np
 
 import kernels
-from cardkge import TIES, CardkgeError, checked_triples, is_bounded, metrics_by_side, probability
+from cardkge import TIES, CardkgeError, as_bounds, checked_triples, is_bounded, metrics_by_side, probability
 from cardkge_tools.engine.draws import sorted_distinct
-from cardkge_tools.engine.limits import PlainBounds
 from cardkge_tools.engine.tables import OWN, kind_of, output_of
 from cardkge_tools.engine.threads import Threads
 
@@ -367,8 +366,7 @@ def completions(model, relation, head=None, tail=None):
 def cardinality_violations(model, bounds, triples, threads=None, progress=None):
     """Exact X_hr (Eq. 4) of all subjects of each bounded relation, the heads of r in `triples` (train).
 
-    bounds: (R, 2), or Constraints, whose bounds of classes hold for their members and whose bounds of inverses are of
-    X_rt, the sum over heads, for the tails of r in `triples`.
+    bounds: Bounds, or (R, 2). Those of inverses are of X_rt, the sum over heads, for the tails of r in `triples`.
     Returns a dict for each: relation (id), inverse, lower, upper (the least and the largest of the subjects'), subjects
     (how many), outside (share of X outside the subject's bounds), mean, quartiles (3,), heads (n,) ids of the subjects
     and sums (n,) their X, float64. A relation without subjects is left out.
@@ -376,8 +374,7 @@ def cardinality_violations(model, bounds, triples, threads=None, progress=None):
     check_finite(model.params)
     check_vocabulary(model, triples)
     triples = checked_triples(triples, model.n_entities, model.n_relations)
-    if not hasattr(bounds, "of"):
-        bounds = PlainBounds(bounds, model.n_relations)
+    bounds = as_bounds(bounds, model.n_relations)
     parts = []
     for inverse in (False, True):
         of_bounded = triples[bounds.is_bounded(inverse)[triples[:, 1]]]

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 import kernels
+from cardkge import as_bounds
 from cardkge_tools.definitions.softmax import group_keys, queries_of, shuffle_queries, step_candidates, without_loops
-from cardkge_tools.engine.limits import PlainBounds
 from cardkge_tools.engine.tables import kind_of
 from cardkge_tools.engine.trainer import Batches, NonFinite, Trainer
 
@@ -134,7 +134,7 @@ class SoftmaxTrainer(Trainer):
 
     def __init__(self, model, accumulators, settings, bounds, triples, threads):
         self.model, self.settings, self.threads, self.accumulators = model, settings, threads, accumulators
-        self.bounds = bounds if hasattr(bounds, "of") else PlainBounds(bounds, model.n_relations)
+        self.bounds = as_bounds(bounds, model.n_relations)
         self.buffers, self.row_limits = {}, np.empty((0, 2))
         self.loopless = without_loops(triples, model.n_relations) if settings.no_loops else None
         self.bounded = [self.bounds.is_bounded(inverse) for inverse in (False, True)]

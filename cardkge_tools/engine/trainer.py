@@ -21,7 +21,6 @@ from cardkge import (
     triple_keys,
 )
 from cardkge_tools.engine.draws import samplers_of
-from cardkge_tools.engine.limits import PlainBounds
 from cardkge_tools.engine.tables import kind_of, output_of
 
 
@@ -112,8 +111,7 @@ class Trainer:
 
     def __init__(self, model, accumulators, settings, bounds, triples, threads):
         self.model, self.settings, self.threads, self.accumulators = model, settings, threads, accumulators
-        bounds = training_bounds(bounds, settings, model.n_relations)
-        self.bounds = bounds if hasattr(bounds, "of") else PlainBounds(bounds, model.n_relations)
+        self.bounds = training_bounds(bounds, settings, model.n_relations)
         # relations whose bounds are of the tails of heads, and of the heads of tails
         self.bounded = np.flatnonzero(self.bounds.is_bounded())
         self.inverse = np.flatnonzero(self.bounds.is_bounded(inverse=True))

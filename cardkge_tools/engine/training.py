@@ -33,7 +33,7 @@ def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
         softmax = settings.loss == "softmax"
         triples = np.asarray(dataset.train)
         kinds = (PlainTrainer, PlainSoftmaxTrainer) if kind_of(run.model) is OWN else (Trainer, SoftmaxTrainer)
-        trainer = kinds[softmax](run.model, run.accumulators, settings, run.limits, triples, threads)
+        trainer = kinds[softmax](run.model, run.accumulators, settings, run.bounds, triples, threads)
         batches = (SoftmaxBatches if softmax else Batches)(trainer, triples)
         while run.epoch < settings.epochs:
             if out_of_patience(run):

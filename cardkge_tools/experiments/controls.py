@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from cardkge import batch_limits, bounded_relations, corruptions, draw_samples, objective, training_bounds
+from cardkge import batch_limits, bounded_relations, corruptions, draw_samples, mine_bounds, objective, training_bounds
 from cardkge_tools.answers.opening import open_run
 from cardkge_tools.experiments.statistics import amount, estimate, percent
 from cardkge_tools.experiments.trials import trial_name
-from cardkge_tools.graph.bound_files import find_bounds, write_bounds
+from cardkge_tools.graph.bound_files import write_bounds
 from cardkge_tools.graph.graphs import open_data
 from cardkge_tools.shell.files import made_folder
 from cardkge_tools.shell.options import MODEL_TITLES
@@ -34,8 +34,9 @@ def control_bounds(plan, data):
     true = dataset.folder / "bounds.tsv"
     given = {"true": str(true)} if true.is_file() else {}
     given["mined"] = "mined"
+    mined = mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations)
     with made_folder(folder):
-        for name, bounds in wrong_bounds(find_bounds("mined", dataset)).items():
+        for name, bounds in wrong_bounds(mined).items():
             path = folder / (re.sub(r"\W+", "-", f"{data} {name}").strip("-") + ".tsv")
             write_bounds(path, bounds, dataset.relations)
             given[name] = str(path)
@@ -54,7 +55,7 @@ def gradient_share(run, dataset):
     """|lambda d sum G| / (|d loss| + |lambda d sum G|), norms over all parameters of the kept model, for a batch of its
     training; the extra negatives stand in place of G where the run has these."""
     settings, model, rng = run.settings, run.best_model(), np.random.default_rng(run.settings.seed)
-    limits = training_bounds(run.limits, settings, model.n_relations)
+    limits = training_bounds(run.bounds, settings, model.n_relations)
     last = batch_limits(len(dataset.train), settings)[1]
     triples = dataset.train[rng.permutation(len(dataset.train))[:last]]
     ends = corruptions(rng, triples, settings.negatives, model.n_entities)

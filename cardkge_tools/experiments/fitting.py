@@ -105,7 +105,7 @@ def train_final(source, out, force, threads, data, model):
         if Path(folder).resolve() == Path(source).resolve():
             raise CardkgeError(f"{source}: the final run needs a folder of its own")
         say(f"{len(dataset.known):,} triples of train, valid and test, {epochs} epochs", err=True)
-        final = new_run(settings, dataset, run.limits)
+        final = new_run(settings, dataset, run.bounds)
         final.calibration = run.calibration  # of the run that could be calibrated
         fit(final, dataset, folder, threads)
 

@@ -265,12 +265,12 @@ def among_sizes(triples, among, dataset):
     return {"mean": float(sizes.mean()), "least": int(sizes.min()), "most": int(sizes.max())}
 
 
-def take_violations(runs, limits, threads):
+def take_violations(runs, bounds, threads):
     """folder -> relation name (`^` before it for the inverse) -> dict of `cardinality_violations`, of runs (folder ->
-    run, data set with its ids) and limits (Constraints)."""
+    run, data set with its ids) and GraphBounds."""
     found = {}
     for name, (each, its_data) in runs.items():
-        its_bounds = limits.for_names(each.entities, each.relations)
+        its_bounds = bounds.for_names(each.entities, each.relations)
         with counter(f"{name}: sums") as progress:
             parts = cardinality_violations(each.best_model(), its_bounds, its_data.train, threads, progress)
         found[name] = {"^" * v["inverse"] + each.relations[v["relation"]]: v for v in parts}

@@ -1,6 +1,6 @@
 """The paper's tables and figures, its values beside ours."""
 
-from cardkge import SAMPLINGS, CardkgeError, cardinality_sums
+from cardkge import SAMPLINGS, CardkgeError, cardinality_sums, mine_bounds
 from cardkge_tools import SPLITS
 from cardkge_tools.answers.opening import open_run
 from cardkge_tools.answers.runs import average_sum
@@ -9,7 +9,6 @@ from cardkge_tools.experiments.controls import control_bounds, control_table, sh
 from cardkge_tools.experiments.reports import METRICS
 from cardkge_tools.experiments.statistics import amount, estimate, percent
 from cardkge_tools.experiments.trials import make_trial, run_trials, trial_name
-from cardkge_tools.graph.bound_files import find_bounds
 from cardkge_tools.graph.graphs import known_answers, open_data
 from cardkge_tools.graph.spelling import found as found_name
 from cardkge_tools.shell.download import PROJECT_DATA, dataset_table
@@ -104,7 +103,7 @@ class Reproduction:
             paper = {relation: interval(*bound) for relation, bound in self.paper["constraints"].get(name, {}).items()}
             ours = dict.fromkeys(paper, f"not on this machine; see `data fetch {name}`")
             if dataset := self.found(name):
-                bounds = find_bounds("mined", dataset).tolist()
+                bounds = mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations).tolist()
                 ours = {relation: interval(*bound) for relation, bound in zip(dataset.relations, bounds, strict=True)}
             for relation in paper or ours:
                 rows.append([name, relation, ours.get(relation, "no such relation"), paper.get(relation, "-")])

@@ -16,8 +16,8 @@ from cardkge_tools.answers.runs import read_config, read_outcome, read_violation
 from cardkge_tools.definitions.settings import DIMS, Settings, option_name
 from cardkge_tools.engine.threads import count_cores
 from cardkge_tools.experiments.reports import show_metrics
-from cardkge_tools.graph.bound_files import find_bounds, find_constraints
-from cardkge_tools.graph.bounds import Vocabulary, read_tsv, said
+from cardkge_tools.graph.bound_files import find_bounds
+from cardkge_tools.graph.bounds import Vocabulary, read_tsv
 from cardkge_tools.graph.graphs import describe_data, facts_digest, load_dataset, open_data, same_facts
 from cardkge_tools.shell.download import dataset_table
 from cardkge_tools.shell.files import csv_text, is_stdout, made_folder, make_folder, read_toml, replace_file, write_json
@@ -126,7 +126,7 @@ def run_trials(trials, out, jobs, threads, cluster=None, bounds=None):
             datasets[source] = dataset, describe_data(dataset)
         dataset, data = datasets[source]
         task = tasks[trial_name(trial)] = trial_task(trial, out, bounds and bounds(trial))
-        its_bounds, _ = find_constraints(trial.get("bounds", "none"), dataset)
+        its_bounds, _ = find_bounds(trial.get("bounds", "none"), dataset)
         reported = bounds and reported_bounds(bounds(trial), dataset)
         expected[task["folder"]] = trial, dataset.relations, data, its_bounds, reported
     del datasets, dataset  # their memory is for the runs
@@ -161,9 +161,14 @@ def run_trials(trials, out, jobs, threads, cluster=None, bounds=None):
 
 def reported_bounds(name, dataset):
     """The bounds that `violations` reports on: relation -> [lower, upper] of the bounded ones that have heads."""
-    limits, of_train = find_bounds(name, dataset), dataset.train[:, 1]
+    limits, of_train = find_bounds(name, dataset)[0].tables[0], dataset.train[:, 1]
     bounded = is_bounded(limits).nonzero()[0]
     return {dataset.relations[r]: limits[r].tolist() for r in bounded if (of_train == r).any()}
+
+
+def said(bounds):
+    """What bounds say: a set of their keys with lower and upper, without those that allow every number."""
+    return {(*b.key, b.lower, b.upper) for b in bounds if b.lower > 0 or b.upper < float("inf")}
 
 
 def check_trial(folder, trial, relations, data, bounds, reported):
@@ -182,7 +187,7 @@ def check_trial(folder, trial, relations, data, bounds, reported):
     for name, value in gone.items():
         raise CardkgeError(f"{folder}: trained with --{name} {value}, an option that is gone; remove this folder")
     file = folder / "bounds.tsv"
-    if file.exists() and said(read_tsv(file, Vocabulary([], relations, None))) != said(bounds.bounds):
+    if file.exists() and said(read_tsv(file, Vocabulary(None, relations, None))) != said(bounds.listed()):
         now = trial.get("bounds", "none")
         raise CardkgeError(f"{folder}: trained with other bounds than {now} now; remove this folder")
     if reported is not None and (folder / VIOLATIONS).exists():

@@ -6,24 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from cardkge import CardkgeError, mine_bounds
+from cardkge import CardkgeError, as_bounds, mine_bounds
 from cardkge_tools.graph import rdf
-from cardkge_tools.graph.bounds import (
-    Bound,
-    Constraints,
-    Vocabulary,
-    read_tsv,
-    tightest,
-    tsv_text,
-    vocabulary,
-    write_tsv,
-)
+from cardkge_tools.graph.bounds import Bound, GraphBounds, Vocabulary, read_tsv, tightest, tsv_text, vocabulary
 from cardkge_tools.graph.shacl import Index, named, of_graph, read_rdf, turtle_text
 from cardkge_tools.shell.files import replace_file
 
 
 def read_files(files, graph, prefixes=None, schema=(), base=None):
-    """Bounds of a graph from files: TSV, or RDF by the endings of their names. Returns (Constraints, notes).
+    """Bounds of a graph from files: TSV, or RDF by the endings of their names. Returns (GraphBounds, notes).
 
     In TSV a relation, or a class, that the graph does not have is an error that names the line; in RDF, which may
     describe more than this graph, the bound is dropped and counted in the notes (sentences). schema: (subject,
@@ -46,7 +37,7 @@ def read_files(files, graph, prefixes=None, schema=(), base=None):
             found += bounds
         if not bounds:
             notes.append(f"{path}: no bound in it for this graph")
-    return Constraints(found, graph.relations, graph.types, graph.entities), notes
+    return GraphBounds(found, graph.relations, graph.types, graph.entities), notes
 
 
 def both(known, more):
@@ -57,26 +48,50 @@ def both(known, more):
     return list(found.values())
 
 
-def find_constraints(bounds, dataset):
-    """(Constraints, notes) as a setting names them: "none", "mined" (from train), or files with commas between."""
-    if bounds in ("none", "mined"):
-        table = np.tile([0.0, np.inf], (dataset.n_relations, 1))
-        if bounds == "mined":
+def find_bounds(what, dataset):
+    """(GraphBounds, notes) as a setting names them: "none", "mined" (from train), or files with commas between. The
+    notes are sentences that a user should read."""
+    graph = vocabulary(dataset)
+    if what in ("none", "mined"):
+        table = None
+        if what == "mined":
             table = mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations)
-        graph = vocabulary(dataset)
-        plain = [Bound(name, *row, where=bounds) for name, row in zip(dataset.relations, table.tolist(), strict=True)]
-        return Constraints(plain, graph.relations, graph.types, graph.entities), []
-    text = os.fspath(bounds)
+        return GraphBounds.named(as_bounds(table, dataset.n_relations), graph, what), list(graph.types.notes)
+    text = os.fspath(what)
     files = [text] if os.path.exists(text) else [part.strip() for part in text.split(",")]
     for path in files:
         if not os.path.exists(path):
             raise CardkgeError(f"bounds {path!r}: neither mined, nor none, nor a file")
-    return read_files(files, vocabulary(dataset))
+    found, notes = read_files(files, graph)
+    return found, graph.types.notes + notes + notes_on(found, dataset)
 
 
-def find_bounds(bounds, dataset):
-    """Bounds (R, 2) of every subject, as `find_constraints` finds them; those of classes and inverses left out."""
-    return find_constraints(bounds, dataset)[0].plain
+def notes_on(bounds, dataset):
+    """What a user should know of GraphBounds beside the train split: sentences on those that it contradicts, and on
+    those that change nothing."""
+    notes, ends = [], ("heads", "tails")
+    for inverse in (False, True):
+        pairs, counts = np.unique(dataset.train[:, [1, 2 if inverse else 0]], axis=0, return_counts=True)
+        relations, subjects = np.asarray(pairs).T
+        beyond = counts > bounds.of(relations, subjects, inverse)[:, 1]
+        for r in np.unique(relations[beyond]).tolist():
+            here, name = relations == r, "^" * inverse + dataset.relations[r]
+            number = f"{np.count_nonzero(beyond & here):,} of {np.count_nonzero(here):,} {ends[inverse]}"
+            notes.append(f"{name}: {number} have more {ends[not inverse]} in train than their bounds allow")
+    if bounds.overruled:
+        notes.append(f"{bounds.overruled:,} bounds of single entities contradict wider ones, and hold in their place")
+    n, types = dataset.n_entities, bounds.types
+    filled = {types.classes[kind] for kind in np.unique(types.pairs[:, 1]).tolist()}
+    alike = {
+        "change nothing, for their classes have no member here": [
+            b for b in bounds.stated if b.kind is not None and b.kind not in filled
+        ],
+        f"change nothing, for the graph has {n:,} entities": [
+            b for b in bounds.stated if b.lower == 0 and n <= b.upper < math.inf
+        ],
+        f"cannot be met, for the graph has {n:,} entities": [b for b in bounds.stated if b.lower > n],
+    }
+    return notes + [f"bounds that {what}: {len(some):,}, the first {some[0]}" for what, some in alike.items() if some]
 
 
 def read_bounds(path, relations):
@@ -86,13 +101,19 @@ def read_bounds(path, relations):
 
     Raises CardkgeError, naming file and line, for all that `read_tsv` does, and for a bound of a class or an inverse.
     """
-    bounds = read_tsv(path, Vocabulary([], list(relations)))
+    bounds = read_tsv(path, Vocabulary(None, list(relations)))
     for bound in bounds:
-        if bound.inverse or bound.kind is not None:
+        if bound.inverse or bound.kind is not None or bound.subject is not None:
             raise CardkgeError(
-                f"{bound.where}: a bound of a class or an inverse, found {bound.name!r}; read_files reads it"
+                f"{bound.where}: a bound of a class, an entity or an inverse, found {bound.name!r}; read_files reads it"
             )
-    return Constraints(bounds, relations).plain
+    return GraphBounds(bounds, relations).tables[0]
+
+
+def write_tsv(path, bounds):
+    """Write a list of Bound as `read_tsv` reads it."""
+    text = tsv_text(bounds)
+    replace_file(path, lambda file: file.write(text.encode()))
 
 
 def write_bounds(path, bounds, relations):
@@ -102,10 +123,11 @@ def write_bounds(path, bounds, relations):
 
 
 def write_bounds_file(path, bounds, prefixes=None, standard="shacl"):
-    """Write Bounds as TSV, or as Turtle where the name of the file ends in .ttl."""
+    """Write a list of Bound as TSV, or as Turtle where the name of the file ends in .ttl."""
     if rdf.format_of(path) not in (None, "TURTLE"):
         raise CardkgeError(f"{path}: bounds are written as TSV or Turtle; end the name in .tsv or .ttl")
-    bounds = getattr(bounds, "bounds", bounds)
+    if rdf.format_of(path) and (own := [bound for bound in bounds if bound.subject is not None]):
+        raise CardkgeError(f"{path}: {len(own):,} bounds are of single entities, the first {own[0]}; write TSV")
     text = turtle_text(bounds, prefixes, standard) if rdf.format_of(path) else tsv_text(bounds)
     replace_file(path, lambda file: file.write(text.encode()))
 

@@ -1,10 +1,10 @@
 """Cardinality bounds of a relation, of its inverse, and of the subjects of one class: files of them, and mining.
 
 A *bound* says how many tails a head has in a relation (or, written `^relation`, how many heads a tail has): of every
-subject, or of the members of one class. What holds for a subject is the tightest of the bounds that apply to it. A
-file of bounds is
+subject, of the members of one class, or of one subject (the class is then empty). What holds for a subject is the
+tightest of the bounds that apply to it. A file of bounds is
 
-    relation<TAB>lower<TAB>upper[<TAB>class]
+    relation<TAB>lower<TAB>upper[<TAB>class[<TAB>entity]]
 
 or RDF (extra `rdf`): SHACL shapes, OWL restrictions and property characteristics. OWL's own reading is wider than ours:
 there nothing says that two names are two things; here they are.
@@ -20,21 +20,21 @@ from pathlib import Path
 
 import numpy as np
 
-from cardkge import CardkgeError
-from cardkge_tools.engine.limits import PlainBounds
+from cardkge import Bounds, CardkgeError, is_bounded
 from cardkge_tools.graph import rdf
 from cardkge_tools.graph.spelling import plain_form
 from cardkge_tools.shell.display import LONGEST
-from cardkge_tools.shell.files import read_blocks, replace_file
+from cardkge_tools.shell.files import read_blocks
 
 NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?|inf", re.ASCII)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Bound:
-    """lower <= number of tails (heads, if inverse) <= upper in a relation, for the members of a class, or (None) all.
+    """lower <= number of tails (heads, if inverse) <= upper in a relation, for the members of a class, for one subject,
+    or (both None) for all.
 
-    relation, kind: names of the relation and the class. where: file and line, or file and shape.
+    relation, kind, subject: names of the relation, the class and the entity. where: file and line, or file and shape.
     """
 
     relation: str
@@ -43,6 +43,7 @@ class Bound:
     inverse: bool = False
     kind: str | None = None
     where: str = ""
+    subject: str | None = None
 
     @property
     def name(self):
@@ -51,11 +52,11 @@ class Bound:
 
     @property
     def key(self):
-        return self.relation, self.inverse, self.kind
+        return self.relation, self.inverse, self.kind, self.subject
 
     def __str__(self):
-        of_class = f" of {self.kind}" if self.kind is not None else ""
-        return f"{self.name}{of_class} {self.lower:.15g} to {self.upper:.15g} ({self.where})"
+        of_class = "".join(f" of {name}" for name in (self.kind, self.subject) if name is not None)
+        return f"{self.name}{of_class} {self.lower:.15g} to {self.upper:.15g}" + f" ({self.where})" * bool(self.where)
 
 
 # --- classes of entities
@@ -64,12 +65,12 @@ class Bound:
 class Types:
     """Which entities are members of which classes.
 
-    classes: names. pairs: (n, 2) int64, entity and class ids, distinct and sorted. unknown: lines of the file about
-    entities that the graph does not have.
+    classes: names. pairs: (n, 2) int64, entity and class ids, distinct and sorted. notes: sentences on the file that
+    they are of.
     """
 
-    def __init__(self, classes=(), pairs=(), unknown=0):
-        self.classes, self.unknown = list(classes), unknown
+    def __init__(self, classes=(), pairs=(), notes=()):
+        self.classes, self.notes = list(classes), list(notes)
         pairs = np.asarray(pairs, np.int64).reshape(-1, 2)
         self._keys = np.unique(pairs[:, 0] * max(len(self.classes), 1) + pairs[:, 1])
         self.ids = {name: i for i, name in enumerate(self.classes)}
@@ -100,32 +101,31 @@ class Types:
 
 def read_types(path, entities):
     """Read a `types.tsv` (`entity<TAB>class` a line) for a graph with these names of entities; Types without classes
-    where there is no such file. Lines about other entities are counted in `unknown`."""
+    where there is no such file. Lines about other entities are left out; a note counts them and shows the first."""
     if not os.path.isfile(path):
         return Types()
-    ids, classes, pairs, unknown = {name: i for i, name in enumerate(entities)}, {}, [], 0
+    ids, classes, pairs = {name: i for i, name in enumerate(entities)}, {}, []
+    unknown, first = 0, None
     for at, fields in fields_of(path):
         if len(fields) != 2 or "" in fields:
-            raise CardkgeError(
-                f"{path}:{at}: expected an entity and its class with a tab between, found {fields!r:.80}"
-            )
+            fault = f"expected an entity and its class with a tab between, found {fields!r:.80}"
+            raise CardkgeError(f"{path}:{at}: {carriage_return(fields) or fault}")
         kind = classes.setdefault(fields[1], len(classes))
         entity = ids.get(fields[0])
         if entity is None:
-            unknown += 1
+            unknown, first = unknown + 1, first or f"{fields[0]!a:.80} in line {at}"
         else:
             pairs.append((entity, kind))
-    return Types(classes, pairs, unknown)
+    notes = []
+    if unknown:
+        lines = "1 line is" if unknown == 1 else f"{unknown:,} lines are"
+        notes = [f"{path}: {lines} about names that the graph does not have ({first}), and left out"]
+    return Types(classes, pairs, notes)
 
 
 def types_text(types, entities):
-    """The text of a `types.tsv`."""
+    """The text of a `types.tsv`, as `read_types` reads it."""
     return "".join(f"{entities[entity]}\t{types.classes[kind]}\n" for entity, kind in types.pairs.tolist())
-
-
-def write_types(path, types, entities):
-    """Write Types as `read_types` reads them."""
-    replace_file(path, lambda file: file.write(types_text(types, entities).encode()))
 
 
 def fields_of(path):
@@ -134,6 +134,12 @@ def fields_of(path):
         for at, line in enumerate(text[:-1].split("\n"), number):
             if line.strip(" \t"):
                 yield at, line.split("\t")
+
+
+def carriage_return(fields):
+    """What is wrong with the line where there is a carriage return in it; else None."""
+    inside = any("\r" in each for each in fields)
+    return "a carriage return inside the line; save the file with lines that end in LF" if inside else None
 
 
 # --- bounds of a graph
@@ -158,33 +164,91 @@ def vocabulary(dataset):
     return Vocabulary(dataset.entities, dataset.relations, types, rdf.read_prefixes(folder / "prefixes.tsv"))
 
 
-class Constraints:
-    """All bounds of a graph.
+class GraphBounds(Bounds):
+    """All bounds of a graph, by name: of every subject, of the members of classes, and of single subjects.
 
     bounds: Bound, each relation and class once for a direction. relations: the R names. types: Types, of the entities
-    with these names, where they are given.
-    Raises CardkgeError, naming two bounds, where those that apply to some entity leave no number.
+    with these names, which bounds of single subjects need. What holds for a subject is the tightest that applies to it,
+    but its own where that contradicts the others (`overruled` counts these).
+    Raises CardkgeError, naming two bounds, where those of every subject and of classes leave some entity no whole
+    number, or a subject has two of its own.
     """
 
     def __init__(self, bounds, relations, types=None, entities=None):
-        self.bounds, self.relations, self.types = tuple(bounds), list(relations), types or Types()
-        self.entities = entities
+        bounds, self.relations, self.types = list(bounds), list(relations), types or Types()
+        self.stated, self.entities = tuple(bound for bound in bounds if bound.subject is None), entities
         ids = {name: r for r, name in enumerate(self.relations)}
-        self._of = collections.defaultdict(list)  # (relation id, inverse) -> bounds
-        for bound in self.bounds:
-            self._of[ids[bound.relation], bound.inverse].append(bound)
-        for several in self._of.values():
+        tables, apply = np.tile([0.0, np.inf], (2, len(self.relations), 1)), collections.defaultdict(list)
+        for bound in self.stated:
+            apply[ids[bound.relation], bound.inverse].append(bound)
+            if bound.kind is None:
+                tables[int(bound.inverse), ids[bound.relation]] = bound.lower, bound.upper
+        for several in apply.values():
             self._check(several)
+        super().__init__(*tables)
+        of_classes = {key: [b for b in several if b.kind is not None] for key, several in apply.items()}
+        self._of_classes = {key: several for key, several in of_classes.items() if several}  # by relation, inverse
+        self._take_own([bound for bound in bounds if bound.subject is not None], ids)
+
+    @classmethod
+    def named(cls, bounds, graph, where=""):
+        """Bounds of every subject (of a class without names: tables alone) with the names of a Vocabulary."""
+        stated = [
+            Bound(graph.relations[r], *bounds.tables[int(inverse), r].tolist(), inverse, None, where)
+            for inverse in (False, True)
+            for r in (np.flatnonzero(bounds.is_bounded(True)) if inverse else range(len(graph.relations)))
+        ]
+        return cls(stated, graph.relations, graph.types, graph.entities)
+
+    def _take_own(self, bounds, ids):
+        """Keeps the bounds of single subjects as arrays, sorted by direction, relation and subject: keys (n,), own
+        (n, 2), and found (n, 2), what holds for these subjects with the bounds of all and of classes."""
+        if bounds and self.entities is None:
+            raise CardkgeError(f"bounds of single subjects need the names of the entities, found {bounds[0]}")
+        place = {name: i for i, name in enumerate(self.entities)} if bounds else {}
+        keys = [self._key(b.inverse, ids[b.relation], place[b.subject]) for b in bounds]
+        keys, own = np.array(keys, np.int64), np.array([(b.lower, b.upper) for b in bounds]).reshape(-1, 2)
+        order = np.argsort(keys, kind="stable")
+        twice = np.flatnonzero(np.diff(keys[order]) == 0)
+        for i, j in zip(order[twice], order[twice + 1]):
+            if (own[i] != own[j]).any():
+                raise CardkgeError(f"twice the same relation and subject: {bounds[i]} and {bounds[j]}; keep one")
+        order = np.delete(order, twice)
+        self.keys, self.own = keys[order], own[order]
+        self._found, wider = self.own.copy(), np.zeros_like(self.own)
+        inverse, relations, subjects = self._of_keys()
+        for side in (False, True):
+            here = inverse == side
+            wider[here] = self._of_all_and_classes(relations[here], subjects[here], side)
+        tight = np.stack((np.maximum(self.own[:, 0], wider[:, 0]), np.minimum(self.own[:, 1], wider[:, 1])), 1)
+        agree = np.ceil(tight[:, 0]) <= tight[:, 1]
+        self._found[agree], self.overruled = tight[agree], int(np.count_nonzero(~agree))
+
+    def _key(self, inverse, relations, subjects):
+        return (inverse * len(self.relations) + relations) * len(self.entities or ()) + subjects
+
+    def _of_keys(self):
+        """(inverse, relations, subjects), (n,) each, of the keys."""
+        pairs, subjects = np.divmod(self.keys, len(self.entities or "1"))
+        return *np.divmod(pairs, max(len(self.relations), 1)), subjects
+
+    def listed(self):
+        """All bounds, as a list of Bound; those of single subjects last."""
+        of = zip(*(part.tolist() for part in (*self._of_keys(), self.own)), strict=True)
+        own = [Bound(self.relations[r], *row, bool(inverse), None, "", self.entities[s]) for inverse, r, s, row in of]
+        return [*self.stated, *own]
 
     def __len__(self):
-        return len(self.bounds)
+        return len(self.stated) + len(self.keys)
 
     def _check(self, bounds):
         for number, one in enumerate(bounds):
+            if not leave_a_number(one.lower, one.upper):
+                raise CardkgeError(f"no whole number lies within {one}; correct it")
             for other in bounds[number + 1 :]:
                 if one.key == other.key:
                     raise CardkgeError(f"twice the same relation and class: {one} and {other}; keep one")
-                if max(one.lower, other.lower) <= min(one.upper, other.upper):
+                if leave_a_number(max(one.lower, other.lower), min(one.upper, other.upper)):
                     continue
                 members = None
                 for kind in (one.kind, other.kind):
@@ -196,22 +260,8 @@ class Constraints:
 
     @property
     def special(self):
-        """The bounds of classes and inverses."""
-        return [bound for bound in self.bounds if bound.inverse or bound.kind is not None]
-
-    @property
-    def plain(self):
-        """(R, 2) float64: the bounds of every subject, forward; (0, inf) where there is none."""
-        return self.of_all(inverse=False)
-
-    def of_all(self, inverse):
-        """(R, 2) float64: the bounds of one direction that hold for every subject."""
-        table = np.tile([0.0, np.inf], (len(self.relations), 1))
-        for (relation, backward), bounds in self._of.items():
-            for bound in bounds:
-                if backward == inverse and bound.kind is None:
-                    table[relation] = bound.lower, bound.upper
-        return table
+        """The bounds of classes, inverses and single subjects."""
+        return [b for b in self.listed() if b.inverse or b.kind is not None or b.subject is not None]
 
     def for_names(self, entities, relations):
         """The same bounds with ids of other vocabularies, of the relations and entities that these have."""
@@ -224,14 +274,17 @@ class Constraints:
             ]
             types = Types(self.types.classes, pairs)
         known = set(relations)
-        return Constraints([b for b in self.bounds if b.relation in known], relations, types, entities)
+        kept = [b for b in self.listed() if b.relation in known and (b.subject is None or b.subject in place)]
+        return GraphBounds(kept, relations, types, entities)
 
     def is_bounded(self, inverse=False):
         """(R,) bool: relations with a bound other than (0, inf), of all or some subjects."""
-        bounded = np.zeros(len(self.relations), bool)
-        for (relation, backward), bounds in self._of.items():
+        bounded = super().is_bounded(inverse)
+        for (relation, backward), bounds in self._of_classes.items():
             if backward == inverse:
-                bounded[relation] = any(bound.lower > 0 or bound.upper < np.inf for bound in bounds)
+                bounded[relation] |= any(bound.lower > 0 or bound.upper < np.inf for bound in bounds)
+        backward, relations, _ = self._of_keys()
+        bounded[relations[(backward == inverse) & is_bounded(self._found)]] = True
         return bounded
 
     def of(self, relations, subjects, inverse=False):
@@ -241,50 +294,62 @@ class Constraints:
         """
         subjects = np.asarray(subjects, np.int64)
         relations = np.broadcast_to(np.asarray(relations, np.int64), subjects.shape)
-        found = np.tile([0.0, np.inf], (len(subjects), 1))
-        for relation in np.unique(relations).tolist():
+        found = self._of_all_and_classes(relations, subjects, inverse)
+        if len(self.keys):
+            keys = self._key(int(inverse), relations, subjects)
+            at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+            found = np.where((self.keys[at] == keys)[:, None], self._found[at], found)
+        return found
+
+    def _of_all_and_classes(self, relations, subjects, inverse):
+        found = super().of(relations, subjects, inverse)
+        for relation in np.unique(relations).tolist() if self._of_classes else ():
             rows = np.flatnonzero(relations == relation)
-            for bound in self._of.get((relation, inverse), ()):
-                here = rows if bound.kind is None else rows[self.types.has(subjects[rows], bound.kind)]
+            for bound in self._of_classes.get((relation, inverse), ()):
+                here = rows[self.types.has(subjects[rows], bound.kind)]
                 found[here, 0] = np.maximum(found[here, 0], bound.lower)
                 found[here, 1] = np.minimum(found[here, 1], bound.upper)
         return found
 
-
-def bounds_of(bounds, relations, subjects, inverse=False):
-    """(n, 2) float64: lower and upper bound of (h, r) for each subject h, or of (r, t) for each t if inverse.
-
-    bounds: Constraints; an (R, 2) array, which says nothing of inverses; or a Run, for all that it knows.
-    """
-    bounds = getattr(bounds, "limits", bounds)
-    if not hasattr(bounds, "of"):
-        bounds = PlainBounds(bounds, len(bounds))
-    return bounds.of(relations, subjects, inverse)
+    def without_lower(self):
+        """The same bounds with lower bounds of 0."""
+        other = super().without_lower()
+        other.stated = tuple(replace(bound, lower=0.0) for bound in self.stated)
+        other._of_classes = {key: [replace(b, lower=0.0) for b in some] for key, some in self._of_classes.items()}
+        other.own, other._found = self.own * [0, 1], self._found * [0, 1]
+        return other
 
 
 # --- files
+
+
+def leave_a_number(lower, upper):
+    """Whether a whole number lies between the bounds."""
+    return math.ceil(lower) <= upper
 
 
 def tightest(one, other):
     """One Bound that says what two of the same relation and class say; CardkgeError where they leave no number."""
     lower = one if one.lower >= other.lower else other
     upper = one if one.upper <= other.upper else other
-    if lower.lower > upper.upper:
+    if not leave_a_number(lower.lower, upper.upper):
         raise CardkgeError(f"no number is left between {one} and {other}; correct one of them")
     where = lower.where if lower.where == upper.where else f"{lower.where} and {upper.where}"
     return replace(one, lower=lower.lower, upper=upper.upper, where=where)
 
 
 def read_tsv(path, graph=None, notes=None):
-    """Read a TSV file of bounds as a list of Bound. graph: a Vocabulary; None takes every relation and class, types
-    None in it every class. notes: a list that takes a sentence for each name that is found under another spelling.
+    """Read a TSV file of bounds as a list of Bound. graph: a Vocabulary; None takes every name, types None in it every
+    class, entities None every entity. notes: a list that takes a sentence for each name that is found under another
+    spelling, and one that counts the bounds of entities that the graph does not have, which are dropped.
 
-    Raises CardkgeError, naming file and line: other than three or four fields, an unknown relation or class, what is no
-    number, NaN, negative, lower above upper, infinite lower, the same relation and class for the second time.
+    Raises CardkgeError, naming file and line: other than three to five fields, both a class and an entity, an unknown
+    relation or class, what is no number, NaN, negative, lower above upper or no whole number between, infinite lower,
+    the same relation and class for the second time.
     """
     relations = None if graph is None else Known(graph.relations, graph.prefixes, "relation")
     classes = None if graph is None or graph.types is None else Known(graph.types.classes, graph.prefixes, "class")
-    found, seen, notes = [], {}, [] if notes is None else notes
+    entities, found, seen, dropped, notes = None, [], {}, [], [] if notes is None else notes
     for at, fields in fields_of(path):
         bound, fault = _bound_of_fields(fields, f"{path}:{at}", relations.names if relations else ())
         for known, name in ((relations, "relation"), (classes, "kind")):
@@ -293,13 +358,22 @@ def read_tsv(path, graph=None, notes=None):
                 fault = known.fault(getattr(bound, name)) if same is None else None
                 bound = replace(bound, **{name: same})
                 notes += [f"{path}:{at}: {note}"] if note else []
+        if fault is None and bound.subject is not None:  # twice the same is found where all files are read
+            if graph is not None and graph.entities is not None:
+                entities = entities or Known(graph.entities, graph.prefixes, "entity")
+            same, note = entities.find(bound.subject) if entities else (bound.subject, None)
+            notes += [f"{path}:{at}: {note}"] if note else []
+            (dropped if same is None else found).append(replace(bound, subject=same or bound.subject))
+            continue
         if fault is None and bound.key in seen:
             of_class = f" of class {bound.kind!r}" if bound.kind is not None else ""
             fault = f"relation {bound.name!r}{of_class} for the second time, after line {seen[bound.key]}; keep one"
         if fault:
-            raise CardkgeError(f"{path}:{at}: {fault}")
+            raise CardkgeError(f"{path}:{at}: {carriage_return(fields) or fault}")
         seen[bound.key] = at
         found.append(bound)
+    if dropped:
+        notes.append(f"{path}: {len(dropped):,} bounds of unknown entities dropped, the first {dropped[0]}")
     return found
 
 
@@ -341,13 +415,13 @@ class Known:
 
 def _bound_of_fields(fields, where, relations):
     """(Bound, None), or (None, what is wrong). A relation's own name may begin with ^."""
-    if len(fields) not in (3, 4):
-        return (
-            None,
-            f"expected relation, lower, upper and perhaps a class with tabs between, found {len(fields)} fields",
-        )
+    if len(fields) not in (3, 4, 5):
+        expected = "relation, lower, upper and perhaps a class (or, that empty, an entity) with tabs between"
+        return None, f"expected {expected}, found {len(fields)} fields"
     name, *numbers = fields[:3]
-    kind = fields[3] if len(fields) == 4 and fields[3] != "" else None
+    kind, subject = (each or None for each in [*fields[3:], "", ""][:2])
+    if kind and subject:
+        return None, f"a class, {kind!r:.80}, and an entity, {subject!r:.80}; leave one of the two fields empty"
     inverse = name.startswith("^") and name not in relations
     name = name[inverse:]
     if not name:
@@ -358,7 +432,9 @@ def _bound_of_fields(fields, where, relations):
     lower, upper = map(float, numbers)
     if not lower <= upper or lower == math.inf:
         return None, f"expected 0 <= lower <= upper, lower finite, inf for no upper bound, found {found}"
-    return Bound(name, lower, upper, inverse, kind, where), None
+    if not leave_a_number(lower, upper):
+        return None, f"no whole number lies between lower {numbers[0]} and upper {numbers[1]}"
+    return Bound(name, lower, upper, inverse, kind, where, subject), None
 
 
 def tsv_text(bounds):
@@ -366,20 +442,7 @@ def tsv_text(bounds):
     lines = []
     for bound in bounds:
         numbers = [repr(float(number)).removesuffix(".0") for number in (bound.lower, bound.upper)]
-        lines.append("\t".join([bound.name, *numbers, *([] if bound.kind is None else [bound.kind])]) + "\n")
+        of = [bound.kind] if bound.kind is not None else ["", bound.subject] if bound.subject is not None else []
+        lines.append("\t".join([bound.name, *numbers, *of]) + "\n")
     text = "".join(lines)
     return "\ufeff" + text if text.startswith("\ufeff") else text
-
-
-def write_tsv(path, bounds):
-    """Write Bounds (or Constraints) as `read_tsv` reads them."""
-    text = tsv_text(getattr(bounds, "bounds", bounds))
-    replace_file(path, lambda file: file.write(text.encode()))
-
-
-# --- bounds as a setting names them
-
-
-def said(bounds):
-    """What bounds say: a set of (relation, inverse, class, lower, upper), without those that allow every number."""
-    return {(*b.key, b.lower, b.upper) for b in bounds if b.lower > 0 or b.upper < math.inf}

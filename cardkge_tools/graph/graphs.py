@@ -271,6 +271,16 @@ def _remedy(folder):
     return ""
 
 
+def refuse_inverse_names(where, relations):
+    """CardkgeError where a relation has the name of another's inverse, ^ before its name: files of bounds, and what is
+    shown of inverses, could not tell the two apart."""
+    names = set(relations)
+    for name in relations:
+        if name.startswith("^") and name[1:] in names:
+            found = f"relations {name[1:]!a:.80} and {name!a:.80}; ^ before a relation's name stands for its inverse"
+            raise CardkgeError(f"{where}: {found}: rename one of them")
+
+
 def load_triples(folder, columns="hrt"):
     """(triples, entities, relations, warnings) of a folder with `triples.tsv`, or else with splits, which are merged.
 
@@ -288,6 +298,7 @@ def load_triples(folder, columns="hrt"):
     entities, relations = (defaultdict(itertools.count().__next__) for _ in range(2))
     skipped = {path.name: Counter() for path in paths}
     parts = {path.name: _read_split(path, columns, entities, relations, skipped[path.name]) for path in paths}
+    refuse_inverse_names(folder, relations)
     triples, names = np.concatenate(list(parts.values())), (list(entities), list(relations))
     repeated = later_occurrences(triple_keys(*triples.T, len(entities), len(relations)))
     warnings = [f"duplicates dropped: {repeated.size} of {len(triples)} triples"] if repeated.size else []
@@ -334,6 +345,7 @@ def load_dataset(data="families", columns="hrt", download=True):
     relations = defaultdict(itertools.count().__next__)
     skipped = {split: Counter() for split in SPLITS}
     ids = [_read_split(path, columns, entities, relations, skipped[path_of]) for path_of, path in zip(SPLITS, paths)]
+    refuse_inverse_names(folder, relations)
     splits, warnings = _clean_splits(ids, len(entities), len(relations))
     names = list(entities), list(relations)
     warnings += (

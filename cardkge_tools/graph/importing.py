@@ -15,8 +15,8 @@ import numpy as np
 from cardkge import CardkgeError
 from cardkge_tools import SPLITS
 from cardkge_tools.graph import bound_files, rdf, shacl
-from cardkge_tools.graph.bounds import Vocabulary, read_tsv, read_types, write_tsv
-from cardkge_tools.graph.graphs import load_triples
+from cardkge_tools.graph.bounds import Vocabulary, read_tsv, read_types
+from cardkge_tools.graph.graphs import load_triples, refuse_inverse_names
 from cardkge_tools.graph.sources import LINES, OPENKE, TABLES, RdfReader, Triples, is_openke, read_openke, read_table
 from cardkge_tools.graph.spelling import look_alike_warnings
 from cardkge_tools.shell.files import make_folder, replace_file, without_gz
@@ -152,6 +152,7 @@ def _write_graph(result, triples, prefixes, options, splits, is_rdf):
     domains and subclasses: (subject, property, object) terms."""
     entities, entity_ids = _final_names(triples.entities, prefixes, is_rdf)
     relations, relation_ids = _final_names(triples.relations, prefixes, is_rdf)
+    refuse_inverse_names(result.folder, relations)
     table = triples.distinct(entity_ids, relation_ids)
     known = rdf.Prefixes(
         prefixes.namespaces | {p: n for p, n in rdf.WELL_KNOWN.items() if p not in prefixes.namespaces}
@@ -280,6 +281,6 @@ def _write_bounds(result, files, prefixes, schema, base):
     types = read_types(result.folder / TYPES, entities)
     graph = Vocabulary(entities, relations, types, prefixes)
     found, notes = bound_files.read_files(files, graph, prefixes, schema, base)
-    write_tsv(result.folder / BOUNDS, found)
+    bound_files.write_tsv(result.folder / BOUNDS, found.listed())
     result.bounds = len(found)
     result.notes += notes

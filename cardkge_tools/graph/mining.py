@@ -10,7 +10,7 @@ from cardkge_tools.graph.bound_files import write_bounds_file
 from cardkge_tools.graph.bounds import Bound, vocabulary
 from cardkge_tools.graph.graphs import open_data
 from cardkge_tools.shell.files import is_stdout, write_json
-from cardkge_tools.shell.terminal import table
+from cardkge_tools.shell.terminal import table, warn
 
 
 @dataclass(frozen=True)
@@ -127,6 +127,8 @@ def mine_maxima(data, columns, confidence, likelihood, min_support, out, json_fi
     """Maxima that the data supports, of relations, inverses and classes, shown and written."""
     dataset = open_data(data, columns)
     graph = vocabulary(dataset)
+    for note in graph.types.notes:
+        warn(note)
     sizes = dataset.n_entities, dataset.n_relations
     maxima = significant_maxima(dataset.train, *sizes, graph.types, min_support, confidence, likelihood)
     bounds = maxima_as_bounds(maxima, dataset.relations, graph.types)
