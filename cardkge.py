@@ -929,12 +929,11 @@ ROOMS = {
     " shuffle_queries step_candidates softmax_loop",
     "definitions.counting": "N_KNOWN calibration_logits log_sum_exp calibration_loss fit_calibration"
     " size_probabilities fit_counts log_choose count_weights conditioned",
-    "definitions.measures": "auc label_metrics metrics_by_relation",
+    "definitions.measures": "auc label_metrics metrics_by_relation average_precision best_f1 accepted_measures"
+    " threshold_of calibration_error brier_score log_loss count_error is_contradicted out_of_bounds",
     "engine.threads": "Threads count_cores",
     "engine.draws": "ObjectSampler SubjectSampler",
-    "engine.trainer": "NonFinite Trainer",
-    "engine.softmax": "SoftmaxTrainer",
-    "engine.training": "train",
+    "engine.training": "NonFinite Trainer train",
     "engine.own": "use_model",
     "engine.ranking": "cardinality_violations completions evaluate rank_triples true_answers",
     "shell.files": "read_json replace_file",

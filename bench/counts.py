@@ -26,8 +26,8 @@ from tabulate import tabulate  # noqa: E402
 import cardkge  # noqa: E402
 from cardkge import N_KNOWN, CardkgeError, fit_calibration  # noqa: E402
 from cardkge_tools.answers import calibration as fitting  # noqa: E402
-from cardkge_tools.answers import measures  # noqa: E402
-from cardkge_tools.answers.calibration import Calibration, CountPrior, calibrate, learn_counts  # noqa: E402
+from cardkge_tools.answers import measures as measuring  # noqa: E402
+from cardkge_tools.answers.calibration import Calibration, calibrate  # noqa: E402
 from cardkge_tools.answers.decoding import Decoder, acceptable, room_left  # noqa: E402
 from cardkge_tools.answers.measures import evaluate_sets  # noqa: E402
 from cardkge_tools.experiments.statistics import estimate, percent  # noqa: E402
@@ -100,8 +100,8 @@ def calibrate_by_score(model, dataset, known_too, seed, types):
 
 def facts(model, calibration, bounds, dataset, types):
     """The measures of `evaluate_sets`, and the error of the expected count rounded, for counts are whole."""
-    found, details = evaluate_sets(model, calibration, bounds, dataset, types=types)
-    return found | {"rounded_mae": np.abs(np.round(details["expected"]) - details["true"]).mean()}
+    measures, details = evaluate_sets(model, calibration, bounds, dataset, types=types)
+    return measures | {"rounded_mae": np.abs(np.round(details["expected"]) - details["true"]).mean()}
 
 
 def measured(run, whole, dataset):
@@ -111,7 +111,7 @@ def measured(run, whole, dataset):
     kinds = kinds_of_bounds(whole)
     for name, bounds in kinds.items():
         yield name, facts(model, calibration, bounds, dataset, types)
-    with mock.patch.object(measures, "Decoder", CutDecoder):
+    with mock.patch.object(measuring, "Decoder", CutDecoder):
         yield "none, cut at the true bound", facts(model, calibration, kinds["true"], dataset, types)
     for title, known_too in (("score alone", False), ("score and known", True)):
         calibration = calibrate_by_score(model, dataset, known_too, seed, types)
@@ -120,7 +120,7 @@ def measured(run, whole, dataset):
 
 
 @dataclasses.dataclass(eq=False)
-class WithinBounds(CountPrior):
+class WithinBounds(fitting.CountPrior):
     """A prior over counts, and hard Bounds beside it."""
 
     hard: cardkge.Bounds = None
@@ -134,7 +134,7 @@ def softened(run, dataset, every=1):
     """Yield (name, measures) of mined bounds, hard and soft; measured on one in `every` of the heads."""
     model, seed, types = run.best_model(), run.settings.seed, run.types
     calibration = calibrate(model, dataset.train, dataset.valid, len(dataset.test), seed=seed, types=types)
-    prior = learn_counts(model, calibration, dataset.train, dataset.valid, seed, types=types)
+    prior = fitting.learn_counts(model, calibration, dataset.train, dataset.valid, seed, types=types)
     mined = cardkge.find_bounds("mined", dataset)[0]
     both = WithinBounds(prior.counts, prior.usual, prior.heads, prior.share, mined)
     alone = dataclasses.replace(prior, usual=np.full_like(prior.usual, 1), heads=np.full_like(prior.heads, 10**9))
@@ -144,13 +144,13 @@ def softened(run, dataset, every=1):
         kinds["counts, within true"] = dataclasses.replace(both, hard=cardkge.Bounds(true))
     some = dataclasses.replace(dataset, test=dataset.test[dataset.test[:, 0] % every == 0])
 
-    in_scope = measures.scope_pairs
+    in_scope = measuring.scope_pairs
 
     def few(*arguments, **options):
         heads, relations = in_scope(*arguments, **options)
         return heads[heads % every == 0], relations[heads % every == 0]
 
-    with mock.patch.object(measures, "scope_pairs", few):
+    with mock.patch.object(measuring, "scope_pairs", few):
         for name, bounds in kinds.items():
             yield name, facts(model, calibration, bounds, some, types)
 
@@ -211,8 +211,8 @@ def main(arguments=None):
         parts = [whole] if options.halves else parts_of_valid(whole, options.valid, options.draws)
         for dataset in [within_valid(whole, run.settings.seed)] if options.within_valid else parts:
             several = halved(run, whole) if options.halves else measured(run, whole, dataset)
-            for name, its in softened(run, dataset, options.every) if options.soft else several:
-                found.setdefault(name, []).append(its)
+            for name, measures in softened(run, dataset, options.every) if options.soft else several:
+                found.setdefault(name, []).append(measures)
     rows = [[name, *(percent(estimate([one[key] for one in part])) for key in SHOWN)] for name, part in found.items()]
     for row, part in zip(rows, found.values()):
         row += [f"{np.mean([one[key] for one in part]):.4f}" for key in ("log_loss", "count_mae", "rounded_mae")]

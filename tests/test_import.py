@@ -413,6 +413,19 @@ def test_the_format_that_a_file_has_is_named(tmp_path, name, text, hint):
         imported(tmp_path, name, text)
 
 
+def test_openke_ids_that_begin_at_1_get_a_hint(tmp_path):
+    (tmp_path / "entity2id.txt").write_text("2\nanna\t1\nbob\t2\n")
+    (tmp_path / "relation2id.txt").write_text("1\nknows\t0\n")
+    (tmp_path / "train2id.txt").write_text("1\n1 2 0\n")
+    with pytest.raises(
+        CardkgeError, match=r"entity2id\.txt: its ids are not 0 to 1; they begin at 1: take 1 from each"
+    ):
+        import_graph([tmp_path], tmp_path / "out")
+    (tmp_path / "entity2id.txt").write_text("2\nanna\t2\nbob\t7\n")
+    with pytest.raises(CardkgeError, match=r"its ids are not 0 to 1$"):
+        import_graph([tmp_path], tmp_path / "out")
+
+
 def test_format_says_how_files_are_read(tmp_path):
     assert imported(tmp_path, "g.nt", "@prefix e: <http://e/> . e:a e:p e:b .", form="ttl")[1] == ["e:a\te:p\te:b"]
     assert imported(tmp_path / "out", "g.dat", "a,p,b\n", form="csv")[1] == ["a\tp\tb"]

@@ -15,9 +15,8 @@ from cardkge_tools.answers.opening import open_to_measure
 from cardkge_tools.answers.scope import KnownTails, spread
 from cardkge_tools.definitions.counting import fit_calibration, log_sum_exp
 from cardkge_tools.definitions.measures import label_metrics
-from cardkge_tools.shell.display import shown
 from cardkge_tools.shell.files import is_stdout, read_blocks, write_json
-from cardkge_tools.shell.terminal import counter, say, table, warn
+from cardkge_tools.shell.terminal import counter, say, shown, table, warn
 
 FORM = "head, relation, tail, label with tabs between"
 LABELS = {"1": True, "0": False, "-1": False}

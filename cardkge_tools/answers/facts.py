@@ -148,7 +148,7 @@ def probable_on_cluster(command, n_pairs, n_entities, address, threads, progress
         progress(done, n_pairs)
 
     nothing = "nothing has been written"
-    carry_out_on_cluster(tasks, functools.partial(output_of, threads=threads), address, report, nothing, nothing)
+    carry_out_on_cluster(tasks, functools.partial(output_of, threads=threads), address, report, nothing)
     return joined_parts(parts)
 
 

@@ -20,14 +20,13 @@ def log_odds_bins(p, floor):
     return np.where(p > floor, np.ceil((x + EDGE) * STEPS), 0).astype(np.int64)
 
 
-def precision_curve(hits, others):
-    """Of candidates in bins, worst first, hits (m,) facts and others (m,) in each: down to each bin that holds some,
-    best first, how many facts are found and how many candidates are taken; and the bin's own facts. A bin is a tie."""
+def cumulative_counts(hits, others):
+    """(found, taken, hits), (k,) each, of candidates in bins, worst first, hits (m,) facts and others (m,) in each: the
+    facts and the candidates down to each of the k bins that hold any, best first, and the facts in that bin alone."""
     hits, others = hits[::-1], others[::-1]
     held = np.flatnonzero(hits + others)
     hits, others = hits[held], others[held]
-    found, taken = np.cumsum(hits), np.cumsum(hits + others)
-    return found, taken, hits
+    return np.cumsum(hits), np.cumsum(hits + others), hits
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ def evaluate_sets(model, calibration, bounds, dataset, threads=None, progress=No
 def _measures(tally, taken_for_facts, n_facts, bounds, true_counts):
     """The dict of measures and the details behind the figures, of a finished Tally; taken_for_facts: of what is
     accepted, best first, p and whether it is a fact."""
-    found, taken, hits = precision_curve(tally.hits, tally.others)
+    found, taken, hits = cumulative_counts(tally.hits, tally.others)
     p, is_fact = taken_for_facts
     right, likely = float(is_fact.sum()), tally.joined(tally.likely)
     mean_p, share, size = calibration_bins(*likely)

@@ -45,8 +45,8 @@ from cardkge_tools.graph.bounds import (
 )
 from cardkge_tools.graph.graphs import describe_data, join_names, name_triples, vocabulary_digest
 from cardkge_tools.graph.rdf import Prefixes, prefixes_text, read_prefixes
-from cardkge_tools.shell.display import shown
 from cardkge_tools.shell.files import REMEDY, csv_text, json_bytes, read_json, replace_file
+from cardkge_tools.shell.terminal import shown
 
 FORMAT_VERSION = 1
 NEWER = ["schedule", "n3", "reciprocal", "softmax_candidates", "no_loops", "final", "extra_negatives"]
@@ -55,6 +55,8 @@ LATER = {option_name(name): getattr(Settings(), name) for name in NEWER}  # sett
 GONE = {"softmax-cut", "exact-epochs"}  # settings of older runs under softmax, which are read without them
 ANEW = "`calibrate` writes it anew"  # the remedy of a calibration.json
 STAGE = ".saving"  # begins the name of a folder inside the run that holds the new files until all are complete
+COMPLETE = f"{STAGE}-complete-"  # then it is called so, and they are renamed into place, one after the other
+SETTLED = 10  # seconds without a rename after which nobody is at work there
 
 
 @dataclass
@@ -181,8 +183,9 @@ def save_run(run, folder):
 
     All files are completed in a folder inside it before the first is renamed into place, so a
     full disk leaves the old state whole. model.npz is the last renamed (before metrics.json, which
-    belongs to it): cut short between two renames, the text files are at most ahead of it, and
-    load_run drops what is. Parameters that are not finite are refused.
+    belongs to it). Cut short between two renames, the save is finished by the next load_run or
+    save_run (see remove_stages). A symbolic link is followed. Parameters that are not finite are
+    refused.
 
     The bytes of model.npz depend on the settings and the state alone, not on time or place (in
     mid-epoch they hold the seconds that the epoch took so far).
@@ -207,13 +210,15 @@ def save_run(run, folder):
         *_, bounds = _read_texts(stage, run.entities, run.relations)
         if _bounds_digest(bounds) != _bounds_digest(run.bounds):
             raise CardkgeError(f"{folder}: the run is not saved, for its bounds are not read back as they were written")
-        for name in ("metrics.json", "calibration.json"):  # of an older state
-            (folder / name).unlink(missing_ok=True)
-        for name in RUN_FILES:
-            if name in contents or name == "model.npz":
-                os.replace(stage / name, folder / name)
-            elif name in TEXTS:  # of a run that this one replaces
+        complete = folder / stage.name.replace(STAGE, COMPLETE, 1)
+        os.replace(stage, complete)
+        stage = None  # whatever happens, it is not lost
+        for name in ("metrics.json", "calibration.json", *TEXTS):  # of an older state, or a run that this one replaces
+            if not os.path.exists(complete / name):
                 (folder / name).unlink(missing_ok=True)
+        _move_into_place(complete, folder)
+        for left in folder.glob(f"{COMPLETE}*"):  # this one, and older ones, which must not be finished after it
+            shutil.rmtree(left, ignore_errors=True)
     except OSError as error:
         remedy = "make room, or choose another folder with --out"
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -226,12 +231,34 @@ def save_run(run, folder):
             shutil.rmtree(stage, ignore_errors=True)
 
 
+def _move_into_place(stage, folder):
+    """Rename the files of a stage that is complete; of a symbolic link, what it points to is replaced."""
+    for name in RUN_FILES:
+        if os.path.islink(folder / name):
+            if (stage / name).exists():
+                content = (stage / name).read_bytes()
+                replace_file(folder / name, lambda file, content=content: file.write(content))
+                (stage / name).unlink()
+        else:
+            with contextlib.suppress(FileNotFoundError):  # of a save without it, or that moved it already
+                os.replace(stage / name, folder / name)
+
+
 def remove_stages(folder, age=3600):
-    """Remove what a save that was killed has left in the folder; a save at work is younger than `age` seconds."""
+    """Finish a save that was killed between two renames, and remove what one that was killed before has left; a save at
+    work is younger than `age` seconds, and between its renames than SETTLED."""
     for left in Path(folder).glob(f"{STAGE}*"):
-        with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime >= age:
+        complete = left.name.startswith(COMPLETE)
+        try:
+            if time.time() - left.stat().st_mtime >= min(age, SETTLED if complete else age):
+                if complete:
+                    _move_into_place(left, Path(folder))
                 shutil.rmtree(left, ignore_errors=True)
+        except OSError as error:
+            if complete:
+                raise CardkgeError(
+                    f"{folder}: a save into it was cut short ({error.strerror}); move the files of {left} into it"
+                ) from error
 
 
 def save_metrics(run, folder):

@@ -27,8 +27,7 @@ from cardkge_tools.answers.runs import (
 from cardkge_tools.definitions.settings import option_name
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.ranking import evaluate
-from cardkge_tools.engine.trainer import NonFinite
-from cardkge_tools.engine.training import train
+from cardkge_tools.engine.training import NonFinite, train
 from cardkge_tools.experiments.reports import at_chance, examples_per_step, show_few, show_metrics
 from cardkge_tools.graph.graphs import describe_data, later_occurrences, same_facts
 from cardkge_tools.shell.files import in_use, made_folder, sole_use

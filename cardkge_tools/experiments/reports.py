@@ -16,10 +16,9 @@ from cardkge_tools.engine.own import use_model
 from cardkge_tools.engine.ranking import cardinality_violations, ranges, rank_triples
 from cardkge_tools.graph.spelling import counted_look_alikes
 from cardkge_tools.graph.splitting import described, leaks, related_relations
-from cardkge_tools.shell.display import brief
 from cardkge_tools.shell.download import dataset_table
 from cardkge_tools.shell.files import is_stdout, write_json
-from cardkge_tools.shell.terminal import counter, interval, short, table
+from cardkge_tools.shell.terminal import brief, counter, interval, short, table
 
 METRICS = ("hits@1", "hits@3", "hits@5", "hits@10", "mrr")  # shown in percent
 

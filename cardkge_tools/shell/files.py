@@ -121,6 +121,11 @@ def read_blocks(path):
         raise CardkgeError(f"{path}: cannot be read: {reason}") from error
 
 
+def missing_extra(option, error, extra):
+    """The error for an option whose optional package is not installed; `error` the ImportError."""
+    return CardkgeError(f"{option} needs {error.name}, which is not installed: pip install -e '.[{extra}]'")
+
+
 REMEDY = "restore it from a copy, or remove its folder and train again"
 
 
