@@ -8,7 +8,7 @@ import pytest
 import cardkge
 from cardkge_tools.answers import calibration, classification
 from cardkge_tools.graph import graphs, rdf
-from cardkge_tools.graph.bounds import Bound, Constraints, Types
+from cardkge_tools.graph.bounds import Bound, GraphBounds, Types
 
 # --- calibrate, of a model whose scores are all 0: pi of all candidates is the same, v pi their share in valid
 
@@ -145,7 +145,7 @@ def test_bounds_of_classes_hold_for_the_same_names_in_another_graph():
     """anna and bob are artists; the other graph has bob, carl and anna, in this order."""
     types = Types(["Artist", "Museum"], [(0, 0), (1, 0), (2, 1)])
     bounds = [Bound("made", 0.0, 2.0, kind="Artist"), Bound("made", 0.0, 0.0, kind="Museum")]
-    limits = Constraints(bounds, ["made"], types, ["anna", "bob", "tate"])
+    limits = GraphBounds(bounds, ["made"], types, ["anna", "bob", "tate"])
     assert limits.of(0, [0, 1, 2]).tolist() == [[0, 2], [0, 2], [0, 0]]
     other = limits.for_names(["bob", "carl", "anna"], ["likes", "made"])
     assert other.of(1, [0, 1, 2]).tolist() == [[0, 2], [0, math.inf], [0, 2]]
