@@ -95,8 +95,8 @@ ERRORS = [
     Error(
         "language tags have one part (RDF)",
         "cardkge_tools/graph/rdf.py",
-        r"""_LITERAL = re.compile(rb'("(?:[^"\\]|\\.)*"(?:@[^ ]+|""",
-        r"""_LITERAL = re.compile(rb'("(?:[^"\\]|\\.)*"(?:@[A-Za-z]+|""",
+        r"""_LITERAL = re.compile(r'("(?:[^"\\]|\\.)*"(?:@[^ ]+|""",
+        r"""_LITERAL = re.compile(r'("(?:[^"\\]|\\.)*"(?:@[A-Za-z]+|""",
         "tests/test_by_value.py::test_language_tags_have_parts",
     ),
     Error(

@@ -157,6 +157,6 @@ def test_language_tags_have_parts(tag):
     """A literal is one, in a name and in a statement of N-Triples or N-Quads."""
     literal = f'"the colour"@{tag}'
     assert rdf.Prefixes({}).term(literal) == literal
-    assert rdf._LITERAL.fullmatch(f"{literal} <x:graph>".encode()).groups() == (literal.encode(), b"<x:graph>")
+    assert rdf._LITERAL.fullmatch(f"{literal} <x:graph>").groups() == (literal, "<x:graph>")
     assert graphs._STATEMENT.fullmatch(f"<x:a> <x:b> {literal} .")
     assert graphs._STATEMENT.fullmatch(f"_:a <x:b> {literal} <x:graph> .")
