@@ -179,8 +179,8 @@ def complete_run(folder, what, out, data, threads, cluster=None):
     blank = sum(head.startswith("_:") or tail.startswith("_:") for head, _, tail in facts)
     if blank and out is not None and format_of(out):
         warn(
-            f"{blank:,} of the new facts are about blank nodes (_:...): `import` takes the IRIs that are written for them"
-            " for these nodes, after the graph's own file; another program cannot know whom they mean"
+            f"{blank:,} of the new facts are about blank nodes (_:...): `import` takes the IRIs that are written for"
+            " them for these nodes, after the graph's own file; another program cannot know whom they mean"
         )
     lines = write(zip(facts, p, strict=True))
     if out is None:
