@@ -65,10 +65,10 @@ class CutDecoder(Decoder):
     def decode(self, heads, relations, scores, need=0.0):
         """As Decoder's."""
         found = self.plain.decode(heads, relations, scores, need)
-        room = room_left(self.bounds.of(relations, heads), found["known"])
-        kept = np.zeros(len(found["p"]), bool)
+        room = room_left(self.bounds.of(relations, heads), found.known)
+        kept = np.zeros(len(found.p), bool)
         kept[acceptable(found, room, 0.0)] = True
-        return found | {"p": np.where(kept, found["p"], 0.0)}
+        return dataclasses.replace(found, p=np.where(kept, found.p, 0.0))
 
 
 def calibrate_by_score(model, dataset, known_too, seed, types):

@@ -1,5 +1,6 @@
 """Values from independent computations, where the planted errors of tests/mutations.py would show."""
 
+import itertools
 import math
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import cardkge
 from cardkge_tools.answers import calibration, classification
 from cardkge_tools.graph import graphs, rdf
-from cardkge_tools.graph.bounds import Bound, Constraints, Types
+from cardkge_tools.graph.bounds import Bound, GraphBounds, Types
 
 # --- calibrate, of a model whose scores are all 0: pi of all candidates is the same, v pi their share in valid
 
@@ -57,33 +58,30 @@ def minimum(function, start):
 
 
 def test_relations_are_held_at_what_they_have_in_common():
-    """Two relations, one known tail of each head, all candidates seen: the logits by the words of `calibrate`."""
+    """Two relations, heads with one known tail or two, all candidates seen: the logits by the words of `calibrate`."""
     n, prior = 12, 2.0
     train, valid = ring(n, 8)
     further = np.array([0, 1, 1])  # in relation 1 each tail is the next
-    train = np.concatenate((train, train + further)) % [n, 2, n]
-    valid = np.concatenate((valid, valid[:2] + further)) % [n, 2, n]
+    twice = train[:5] + np.array([0, 0, 4])
+    train = np.concatenate((train, train + further, twice)) % [n, 2, n]
+    valid = np.concatenate((valid, valid[3:6] + further)) % [n, 2, n]
     model = cardkge.new_model(cardkge.Settings(model="distmult", dim=3, dtype="float64"), n, 2)
     rng = np.random.default_rng(5)
     for name, array in model.params.items():
         model.params[name] = rng.normal(0, 1, array.shape)
     found = calibration.calibrate(model, train, valid, 10, prior=prior)
     known, answers = set(map(tuple, train.tolist())), set(map(tuple, valid.tolist()))
-    rows = []  # relation, log softmax, log sum, in valid
-    for r in (0, 1):
-        for h in range(n):
-            scores = model.score_tails([h], [r])[0]
-            total = math.log(np.exp(scores).sum())
-            rows += [
-                (r, scores[t] - total, total, (h, r, t) in answers)
-                for t in range(n)
-                if t != h and (h, r, t) not in known
-            ]
+    rows = []  # relation, number of known tails, log softmax, log sum, in valid
+    for r, h in itertools.product((0, 1), range(n)):
+        scores = model.score_tails([h], [r])[0]
+        total, its = math.log(np.exp(scores).sum()), [t for t in range(n) if (h, r, t) in known]
+        others = [t for t in range(n) if t != h and t not in its]
+        rows += [(r, len(its), scores[t] - total, total, (h, r, t) in answers) for t in others]
     rows = np.array(rows)
-    centre, spread = rows[:, 2].mean(), rows[:, 2].std()
+    centre, spread = rows[:, 3].mean(), rows[:, 3].std()
 
     def fit(chosen, middle, precision):
-        _, log_softmax, log_sum, is_in = rows[chosen].T
+        _, _, log_softmax, log_sum, is_in = rows[chosen].T
 
         def loss(x):
             z = math.exp(x[0]) * log_softmax + x[1] * (log_sum - centre) / spread + x[2]
@@ -92,14 +90,15 @@ def test_relations_are_held_at_what_they_have_in_common():
 
         return minimum(loss, middle)
 
-    everything = np.ones(len(rows), bool)
-    of_all = fit(everything, np.zeros(3), 1e-3)
-    common = fit(everything, of_all, prior)  # all heads have one known tail
-    for r in (0, 1):
-        u, a, c = fit(rows[:, 0] == r, common, prior)
-        a /= spread
-        np.testing.assert_allclose(found.coefficients[r, 1], [a, math.exp(u) - a, c - a * centre], rtol=1e-3, atol=1e-3)
-    assert np.abs(common - fit(rows[:, 0] == 1, common, prior)).max() > 0.1
+    of_all = fit(np.ones(len(rows), bool), np.zeros(3), 1e-3)
+    for k in (1, 2):
+        common = fit(rows[:, 1] == k, of_all, prior)
+        assert np.abs(common - of_all).max() > 0.03
+        for r in (0, 1):
+            u, a, c = fit((rows[:, 0] == r) & (rows[:, 1] == k), common, prior)
+            a /= spread
+            expected = a, math.exp(u) - a, c - a * centre
+            np.testing.assert_allclose(found.coefficients[r, k], expected, rtol=1e-3, atol=1e-3)
 
 
 # --- classify
@@ -142,13 +141,14 @@ def test_no_head_is_in_two_folds(monkeypatch):
 
 
 def test_bounds_of_classes_hold_for_the_same_names_in_another_graph():
-    """anna and bob are artists; the other graph has bob, carl and anna, in this order."""
+    """anna and bob are artists, anna has a bound of her own; the other graph has bob, carl and anna, in this order."""
     types = Types(["Artist", "Museum"], [(0, 0), (1, 0), (2, 1)])
     bounds = [Bound("made", 0.0, 2.0, kind="Artist"), Bound("made", 0.0, 0.0, kind="Museum")]
-    limits = Constraints(bounds, ["made"], types, ["anna", "bob", "tate"])
-    assert limits.of(0, [0, 1, 2]).tolist() == [[0, 2], [0, 2], [0, 0]]
+    bounds.append(Bound("made", 1.0, 1.0, subject="anna"))
+    limits = GraphBounds(bounds, ["made"], types, ["anna", "bob", "tate"])
+    assert limits.of(0, [0, 1, 2]).tolist() == [[1, 1], [0, 2], [0, 0]]
     other = limits.for_names(["bob", "carl", "anna"], ["likes", "made"])
-    assert other.of(1, [0, 1, 2]).tolist() == [[0, 2], [0, math.inf], [0, 2]]
+    assert other.of(1, [0, 1, 2]).tolist() == [[0, 2], [0, math.inf], [1, 1]]
     assert other.of(0, [0, 1, 2]).tolist() == [[0, math.inf]] * 3
 
 
@@ -157,6 +157,7 @@ def test_language_tags_have_parts(tag):
     """A literal is one, in a name and in a statement of N-Triples or N-Quads."""
     literal = f'"the colour"@{tag}'
     assert rdf.Prefixes({}).term(literal) == literal
-    assert rdf._LITERAL.fullmatch(f"{literal} <x:graph>".encode()).groups() == (literal.encode(), b"<x:graph>")
+    assert rdf.is_literal(literal) and not rdf.is_literal(f"{literal} <x:graph>")
+    assert rdf.terms_of(f"<x:a> <x:b> {literal} <x:graph> .") == ("<x:a>", "<x:b>", literal, "<x:graph>")
     assert graphs._STATEMENT.fullmatch(f"<x:a> <x:b> {literal} .")
     assert graphs._STATEMENT.fullmatch(f"_:a <x:b> {literal} <x:graph> .")

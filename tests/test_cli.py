@@ -19,7 +19,6 @@ import pytest
 from conftest import finish, invoke, ok, one_error, snapshot, start, usage_error
 
 import cardkge
-import cardkge_tools.answers.opening
 import cardkge_tools.answers.runs
 import cardkge_tools.experiments.fitting
 import cardkge_tools.graph.graphs

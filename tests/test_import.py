@@ -337,7 +337,7 @@ def test_relative_iris_are_said_and_base_makes_them_the_same_everywhere(tmp_path
     result, triples = imported(tmp_path, "g.ttl", text)
     assert triples[0] == f"file://{tmp_path}/anna\t:knows\tfile://{tmp_path.parent}/bob"
     assert [note.partition(":")[0] for note in result.notes] == [
-        "3 names are relative IRIs, or IRIs of files, such as file"
+        "relative IRIs, or IRIs of files, are 3 of the names, such as file"
     ]
     result, triples = imported(tmp_path / "out", "g.ttl", text, base="http://e/x/y")
     assert triples == ["http://e/x/anna\t:knows\thttp://e/bob", "http://e/x/anna\t:knows\thttp://e/c"]
@@ -354,8 +354,8 @@ def test_relative_iris_of_shapes_have_the_same_base(tmp_path):
         " sh:property [ sh:path <knows> ; sh:maxCount 1 ] ."
     )
     result, _ = imported(tmp_path, "g.ttl", "<anna> <knows> <bob> .", [shapes])
-    assert result.bounds == 0 and [note.partition(" ")[0] for note in result.notes] == ["3", *[f"{shapes}:"] * 3]
-    assert f"{shapes}: 2 names are relative IRIs" in result.notes[1]
+    assert result.bounds == 0 and [note.partition(" ")[0] for note in result.notes] == ["relative", *[f"{shapes}:"] * 3]
+    assert f"{shapes}: relative IRIs, or IRIs of files, are 2 of the names" in result.notes[1]
     result, _ = imported(tmp_path / "out", "g.ttl", "<anna> <knows> <bob> .", [shapes], base="http://e/")
     assert result.bounds == 1 and lines(tmp_path / "out", "bounds.tsv") == ["http://e/knows\t0\t1"]
 

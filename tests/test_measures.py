@@ -185,7 +185,7 @@ def test_sets_are_measured_as_the_definitions_say(monkeypatch, seed, kind, least
     model, calibration, dataset = case_of(seed)
     bounds = None if BOUNDS[kind] is None else np.array(BOUNDS[kind], float)
     expected = by_definition(all_candidates(model, calibration, bounds, dataset, loops), least, precision, 0)
-    found, _ = evaluate_sets(model, calibration, bounds, dataset, least, precision, loops)
+    found, _ = evaluate_sets(model, calibration, bounds, dataset, least=least, precision=precision, loops=loops)
     assert found == {
         name: value if value is None else pytest.approx(value, rel=1e-9) for name, value in expected.items()
     }
@@ -216,7 +216,7 @@ def test_what_is_not_looked_at_is_one_tie_and_adds_little(seed):
     rows, floor = all_candidates(model, calibration, None, dataset, False), decoding.LEFT_OUT / model.n_entities
     expected = by_definition(rows, 0.02, None, floor)
     assert (rows[0] <= floor).sum() > 5
-    found, _ = evaluate_sets(model, calibration, None, dataset, 0.02)
+    found, _ = evaluate_sets(model, calibration, None, dataset, least=0.02)
     rough = {"count_mae": 0.01, "log_loss": 0.01 * expected["pairs"] / expected["facts"], "brier": 1e-3}
     for name, value in expected.items():
         assert found[name] == pytest.approx(value, rel=1e-9, abs=rough.get(name, 1e-12)), name

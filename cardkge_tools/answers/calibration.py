@@ -8,7 +8,7 @@ import numpy as np
 import kernels
 from cardkge import Bounds, CardkgeError, checked_triples
 from cardkge_tools.answers.decoding import Decoder, block_of
-from cardkge_tools.answers.scope import Answers, loops_to_leave_out, scope_pairs
+from cardkge_tools.answers.scope import KnownTails, loops_to_leave_out, scope_pairs
 from cardkge_tools.definitions.counting import N_KNOWN, count_weights, fit_calibration, fit_counts
 from cardkge_tools.engine.ranking import scored_blocks
 from cardkge_tools.engine.threads import Threads
@@ -115,7 +115,7 @@ def learn_counts(model, calibration, train, valid, seed=0, threads=None, types=N
     expects of them is taken from a sample."""
     n, r = model.n_entities, model.n_relations
     train, valid = checked_triples(train, n, r), checked_triples(valid, n, r)
-    known = Answers(np.concatenate((train, valid)), n, r)
+    known = KnownTails(np.concatenate((train, valid)), n, r)
     heads, relations = scope_pairs(train, n, r, types=types)
     share = len(known.keys) / (len(known.keys) + len(valid) * (1 / calibration.share - 1))
     found = known.count(heads, relations)
@@ -129,11 +129,11 @@ def learn_counts(model, calibration, train, valid, seed=0, threads=None, types=N
     rank = np.arange(len(heads)) - np.searchsorted(groups[shuffled], groups[shuffled])
     chosen = np.sort(shuffled[rank < max(PAIRS // r, 100)])
     heads, relations, groups = heads[chosen], relations[chosen], groups[chosen]
-    excluded = known.joined(Answers(loops_to_leave_out(train, heads, relations, r), n, r))
+    excluded = known.joined(KnownTails(loops_to_leave_out(train, heads, relations, r), n, r))
     sizes = np.empty((len(chosen), SIZES))
 
     def collect(first, last, decoded):
-        kernels.size_chances(decoded["starts"], decoded["p"], sizes[first:last])
+        kernels.size_chances(decoded.starts, decoded.p, sizes[first:last])
 
     Decoder(model, calibration, None, known, excluded).run(heads, relations, threads, collect)
     usual, of = np.zeros((r * GROUPS, SIZES)), np.bincount(groups, minlength=r * GROUPS)
@@ -144,7 +144,7 @@ def learn_counts(model, calibration, train, valid, seed=0, threads=None, types=N
 
 def _fitting_pairs(heads, relations, valid, n_entities, n_relations, rng):
     """(heads, relations, weights) of those of the pairs in scope that the fit sees, ordered by relation, head."""
-    answered = Answers(valid, n_entities, n_relations).count(heads, relations) > 0
+    answered = KnownTails(valid, n_entities, n_relations).count(heads, relations) > 0
     kept, weights = answered.copy(), np.ones(len(heads))
     most = max(PAIRS // n_relations, min(1000, MOST_PAIRS // n_relations), 100)
     limits = np.searchsorted(relations, np.arange(n_relations + 1))
@@ -160,11 +160,11 @@ def _fitting_rows(model, train, valid, heads, relations, pair_weights, seed, thr
     """The candidates of these pairs that the fit sees: relation, score, log sum, known tails, whether in valid, and
     weight, arrays (rows,) each, ordered by pair."""
     n = model.n_entities
-    known = Answers(train, n, model.n_relations)
+    known = KnownTails(train, n, model.n_relations)
     excluded = known.joined(
-        Answers(loops_to_leave_out(train, heads, relations, model.n_relations), n, model.n_relations)
+        KnownTails(loops_to_leave_out(train, heads, relations, model.n_relations), n, model.n_relations)
     )
-    answers = Answers(valid, n, model.n_relations).without(excluded)
+    answers = KnownTails(valid, n, model.n_relations).without(excluded)
     draws = np.random.default_rng([seed, 6]).integers(n, size=(len(heads), DRAWN))
     best, blocks = min(BEST, n), {}
 

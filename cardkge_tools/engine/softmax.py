@@ -98,8 +98,8 @@ def violations(scores, log_weights, bounds, penalty_weight):
     weights = np.ones(p.shape[1]) if log_weights is None else np.exp(log_weights, dtype=np.float64)
     penalties[rows], slopes = violation(p.astype(np.float64, copy=False) @ weights, *bounds[rows].T)
     pushed = slopes != 0
-    p, slopes = p[pushed], slopes[pushed, None]
-    return penalties, rows[pushed], (penalty_weight * slopes * weights * p * (1 - p)).astype(scores.dtype)
+    d_scores = p[pushed] * (1 - p[pushed]) * (penalty_weight * slopes[pushed, None]).astype(p.dtype)
+    return penalties, rows[pushed], d_scores if log_weights is None else d_scores * weights.astype(p.dtype)
 
 
 class SoftmaxGradients:

@@ -19,7 +19,7 @@ from cardkge_tools.definitions.settings import option_name
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.ranking import evaluate
 from cardkge_tools.engine.training import NonFinite, train
-from cardkge_tools.experiments.reports import at_chance, examples_per_step, show_metrics
+from cardkge_tools.experiments.reports import at_chance, examples_per_step, show_few, show_metrics
 from cardkge_tools.graph.graphs import describe_data, later_occurrences, same_facts
 from cardkge_tools.shell.files import STAGE, in_use, made_folder, remove_stages, sole_use
 from cardkge_tools.shell.terminal import Progress, counter, going_on, held_signals, say, this_command, warn
@@ -204,6 +204,7 @@ def take_metrics(run, dataset, folder, threads, again):
     save_metrics(run, folder)
     with going_on():
         show_metrics([([setting], sides["both"]) for setting, sides in run.metrics.items()], ["test"])
+        show_few(len(run.entities))
 
 
 def calibrate_or_say(run, dataset, folder, threads):

@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 import numpy as np
 
-from cardkge import MODELS, CardkgeError, batch_limits, metrics_by_side, triple_keys
+from cardkge import HITS, MODELS, CardkgeError, batch_limits, metrics_by_side, triple_keys
 from cardkge_tools import SPLITS
 from cardkge_tools.answers.figures import import_pyplot, plot_history, plot_times, plot_violations, run_labels
-from cardkge_tools.answers.opening import open_beside, open_histories
+from cardkge_tools.answers.opening import open_beside, open_histories, open_to_measure
 from cardkge_tools.answers.runs import valid_times
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.own import check_model, use_model
@@ -30,6 +30,14 @@ def show_metrics(rows, headers):
     lines = [[*start, *(f"{100 * m[name]:.2f}" for name in METRICS), f"{m['mean_rank']:,.1f}"] for start, m in rows]
     names = [f"{name.upper() if name == 'mrr' else name} %" for name in METRICS]
     table(lines, [*headers, *names, "mean rank"], "l" * len(headers))
+
+
+def show_few(candidates):
+    """A line where there are so few candidates that some hits@n say nothing."""
+    certain = [n for n in HITS if n >= candidates]
+    if certain:
+        names = ", ".join(f"hits@{n}" for n in certain)
+        click.echo(f"of no more than {candidates} candidates, {names}: 100 % whatever the model")
 
 
 def show_violations(found):
@@ -173,31 +181,42 @@ def data_report(dataset):
 
 
 @dataclass(frozen=True)
-class Protocol:
-    """What `evaluate` ranks, and how: a split; setting "filtered", "raw" or "both"; ties as `rank_triples` takes them;
-    by: parts to show, of "side" and "relation"; candidates: "all", or "range", the entities that train has on that side
-    of the relation; no_loops: none of (x, r, x) where train has none."""
+class Ranking:
+    """What `evaluate` ranks, and what it shows of it. by: parts, of "side" and "relation"; candidates: "all", or
+    "range", the entities that train has on that side of the relation."""
 
     split: str = "test"
     setting: str = "both"
     ties: str = "realistic"
-    by: tuple = ()
-    candidates: str = "all"
+    by: tuple[str, ...] = ()
     no_loops: bool = False
+    candidates: str = "all"
 
 
-def evaluation(run, dataset, protocol, threads=None, progress=None):
-    """Ranks a split; returns (a function that prints the metrics as a table, the same as a dict for JSON)."""
-    setting, by = protocol.setting, protocol.by
-    triples = getattr(dataset, protocol.split)
+def rank_command(folder, data, how, skip_unknown, threads, json_file):
+    """`evaluate` without --sets: ranks as a table, and as JSON."""
+    run, dataset = open_to_measure(folder, data, skip_unknown)
+    with counter("ranked") as progress:
+        show, report = evaluation(run, dataset, how, threads, progress)
+    if json_file:
+        write_json(json_file, report)
+    if not is_stdout(json_file):
+        show()
+
+
+def evaluation(run, dataset, how, threads, progress):
+    """Ranks a split (how: Ranking); returns (a function that prints the metrics as a table, the same as a dict for
+    JSON)."""
+    split, setting, by, candidates = how.split, how.setting, how.by, how.candidates
+    triples = getattr(dataset, split)
     if not len(triples):
-        raise CardkgeError(f"{dataset.folder}: no triple of {protocol.split} is left to rank")
+        raise CardkgeError(f"{dataset.folder}: no triple of {split} is left to rank")
     known = dataset.known if setting != "raw" else None
-    among = ranges(dataset) if protocol.candidates == "range" else None
-    no_loops = protocol.no_loops or run.settings.no_loops
+    among = ranges(dataset) if candidates == "range" else None
+    no_loops = how.no_loops or run.settings.no_loops
     loopless = without_loops(dataset.train, dataset.n_relations) if no_loops else None
-    how = {"threads": threads, "progress": progress, "loopless": loopless, "among": among}
-    ranks = rank_triples(run.best_model(), triples, known, protocol.ties, **how)
+    given = {"threads": threads, "progress": progress, "loopless": loopless, "among": among}
+    ranks = rank_triples(run.best_model(), triples, known, how.ties, **given)
     rows, report = [], {}
     sizes = {"triples": len(triples), "candidates": among_sizes(triples, among, dataset)}
     for name in ("filtered", "raw") if setting == "both" else (setting,):
@@ -213,14 +232,15 @@ def evaluation(run, dataset, protocol, threads=None, progress=None):
                     ([name, relation, side, f"{its['triples']:,}"], its if side == "both" else its[side])
                     for side in sides
                 ]
-    headers = [protocol.split, "relation", "side", "triples"]
+    headers = [split, "relation", "side", "triples"]
     kept = [0, *([1] if "relation" in by else []), *([2] if "side" in by else []), 3]
     lines = [([start[i] for i in kept], m) for start, m in rows]
 
     def show():
         show_metrics(lines, [headers[i] for i in kept])
-        average = f" on average ({protocol.candidates})" if among is not None else ""
-        click.echo(f"{sizes['candidates']['mean']:,.0f} candidates{average}")
+        count = sizes["candidates"]
+        click.echo(f"{count['mean']:,.0f} candidates" + (f" on average ({candidates})" if among is not None else ""))
+        show_few(count["most"])
 
     return show, report
 
