@@ -932,7 +932,7 @@ ROOMS = {
     "definitions.measures": "auc label_metrics average_precision best_f1 accepted_measures"
     " threshold_of calibration_error brier_score log_loss count_error is_contradicted out_of_bounds",
     "engine.threads": "Threads count_cores",
-    "engine.draws": "ObjectSampler SubjectSampler",
+    "engine.batches": "ObjectSampler SubjectSampler",
     "engine.training": "NonFinite Trainer train",
     "engine.own": "use_model",
     "engine.ranking": "cardinality_violations completions evaluate rank_triples true_answers",

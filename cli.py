@@ -161,7 +161,7 @@ def import_(files, out, bounds, prefix, force, json_file, **options):
     prefixes.tsv   what the short names stand for
     bounds.tsv     of --bounds
     """
-    from cardkge_tools.graph.intake import run_import
+    from cardkge_tools.graph.importing import run_import
 
     run_import(files, out, bounds, prefix, force, json_file, options)
 
@@ -182,7 +182,7 @@ def split(folder, out, no_group, json_file, **options):
     Every entity and relation stays in train. A fact and its twin in an inverse, symmetric or nearly equal relation go
     into one split, so that test is not read off train. The other files of DIR are copied.
     """
-    from cardkge_tools.graph.intake import run_split
+    from cardkge_tools.graph.splitting import run_split
 
     run_split(folder, out, not no_group, json_file, options)
 
@@ -202,7 +202,7 @@ def convert(source, target, prefix, standard):
 
     Short names are those of a prefixes.tsv beside the TSV file, if there is one.
     """
-    from cardkge_tools.graph.intake import run_convert
+    from cardkge_tools.graph.bound_files import run_convert
 
     run_convert(source, target, prefix, standard)
 

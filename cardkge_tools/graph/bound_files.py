@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
 import numpy as np
 
 from cardkge import CardkgeError, as_bounds, mine_bounds
@@ -14,7 +15,7 @@ from cardkge_tools.graph import rdf
 from cardkge_tools.graph.bounds import Bound, GraphBounds, Vocabulary, read_tsv, tightest, tsv_text, vocabulary
 from cardkge_tools.graph.graphs import open_data
 from cardkge_tools.graph.shacl import Index, named, of_graph, read_rdf
-from cardkge_tools.shell.files import is_stdout, replace_file, write_json
+from cardkge_tools.shell.files import is_stdout, refuse_the_same, replace_file, without_gz, write_json
 from cardkge_tools.shell.terminal import table, warn
 
 
@@ -377,3 +378,31 @@ def described(bound):
         "lower": bound.lower,
         "upper": upper,
     }
+
+
+def prefixes_of(given):
+    """A dict of NAME=IRI texts; those that are well known may be said by their name alone."""
+    found = {}
+    for text in given:
+        name, equals, iri = text.partition("=")
+        if not equals and name in rdf.WELL_KNOWN:
+            iri = rdf.WELL_KNOWN[name]
+        elif not equals or not iri:
+            raise click.UsageError(f"--prefix {text}: expected NAME=IRI.")
+        if found.get(name, iri) != iri:
+            raise click.UsageError(f"--prefix {name} for the second time.")
+        found[name] = iri
+    return found
+
+
+def run_convert(source, target, prefix, standard):
+    """Convert a file of bounds and say what came of it."""
+    tabular = without_gz(target).endswith((".tsv", ".txt"))
+    if rdf.format_of(source) is None and rdf.format_of(target) is None and not tabular:
+        raise CardkgeError(f"{target}: bounds are written as TSV or Turtle; end the name in .tsv or .ttl")
+    refuse_the_same(source, target)
+    prefixes = rdf.Prefixes(prefixes_of(prefix)) if prefix else None
+    bounds, notes = convert(source, target, prefixes, standard)
+    for note in notes:
+        warn(note)
+    click.echo(f"{target}: {len(bounds):,} bounds")
