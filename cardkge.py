@@ -929,12 +929,11 @@ ROOMS = {
     " shuffle_queries step_candidates softmax_loop",
     "definitions.counting": "N_KNOWN calibration_logits log_sum_exp calibration_loss fit_calibration"
     " size_probabilities fit_counts log_choose count_weights conditioned",
-    "definitions.measures": "auc label_metrics metrics_by_relation",
+    "definitions.measures": "auc label_metrics metrics_by_relation average_precision best_f1 accepted_measures"
+    " threshold_of calibration_error brier_score log_loss count_error is_contradicted out_of_bounds",
     "engine.threads": "Threads count_cores",
     "engine.draws": "ObjectSampler SubjectSampler",
-    "engine.trainer": "NonFinite Trainer",
-    "engine.softmax": "SoftmaxTrainer",
-    "engine.training": "train",
+    "engine.training": "NonFinite Trainer train",
     "engine.own": "use_model",
     "engine.ranking": "cardinality_violations completions evaluate rank_triples true_answers",
     "shell.files": "read_json replace_file",
@@ -944,12 +943,13 @@ ROOMS = {
     "graph.bound_files": "find_bounds read_bounds write_bounds",
     "graph.mining": "significant_maxima",
     "graph.splitting": "leaks related_relations split_triples",
-    "answers.runs": "Run align_dataset is_run load_run new_model new_run read_config read_outcome save_metrics"
-    " save_run",
-    "answers.scope": "Answers scope_pairs",
+    "answers.runs": "Run is_run load_run new_model new_run read_config save_metrics save_run",
+    "answers.opening": "align_dataset",
+    "answers.scope": "KnownTails scope_pairs",
     "answers.calibration": "Calibration CountPrior calibrate learn_counts",
-    "answers.decoding": "Decoder complete",
+    "answers.decoding": "Decoded Decoder complete",
     "answers.measures": "evaluate_sets",
+    "experiments.trials": "read_outcome",
     "experiments.oracle": "check_oracle oracle write_oracle",
 }
 _ROOM_OF = {name: f"cardkge_tools.{room}" for room, names in ROOMS.items() for name in names.split()}

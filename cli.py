@@ -11,8 +11,10 @@ from pathlib import Path
 import click
 
 from cardkge_tools.shell.options import (
+    EVALUATE_REFUSES,
     MODEL_TITLES,
     PAPER_TABLES,
+    PREDICT_REFUSES,
     acceptance_options,
     checked_settings,
     columns_option,
@@ -21,6 +23,7 @@ from cardkge_tools.shell.options import (
     jobs_option,
     json_option,
     moved_data,
+    refuse_given,
     run_argument,
     threads_option,
     training_options,
@@ -37,7 +40,6 @@ from cardkge_tools.shell.terminal import (
     Program,
     Real,
     choice,
-    counter,
     listed,
     option,
     say,
@@ -305,53 +307,23 @@ def train(ctx, out, resume, force, no_calibrate, threads, final, **options):
 @json_option
 @threads_option
 @click.pass_context
-def evaluate(
-    ctx,
-    folder,
-    split,
-    setting,
-    ties,
-    by,
-    candidates,
-    skip_unknown,
-    no_loops,
-    sets,
-    min_probability,
-    precision,
-    loops,
-    plot,
-    data,
-    json_file,
-    threads,
-):
+def evaluate(ctx, folder, sets, skip_unknown, plot, data, json_file, threads, **options):
     """Rank the test triples of RUN and print its metrics, in percent; or, with --sets, measure its answers as sets.
 
     --sets knows train and valid. Of all (h, r) in scope it takes the calibrated probabilities, given the bounds of the
-    run, that (h, r, t) is a fact, and compares them with test; facts that test lacks count as false. Bounds of
-    inverses, which `complete` keeps to, are left out.
+    run, that (h, r, t) is a fact, and compares them with test; facts that test lacks count as false.
     """
+    refuse_given(ctx, EVALUATE_REFUSES[sets])
+    acceptance = {name: options.pop(name) for name in ("min_probability", "precision", "loops")}
     if sets:
-        for name in ("split", "setting", "ties", "by", "candidates", "skip_unknown", "no_loops"):
-            if was_given(ctx, name):
-                raise click.UsageError(f"--{name.replace('_', '-')} is for ranks, and --sets measures sets.")
-        from cardkge_tools.answers.facts import evaluate_command
+        from cardkge_tools.answers.showing import evaluate_command
 
-        evaluate_command(folder, data, min_probability, precision, loops, threads, json_file, plot)
+        acceptance["least"] = acceptance.pop("min_probability")
+        evaluate_command(folder, data, acceptance, threads, json_file, plot)
         return
-    for name in ("min_probability", "precision", "loops", "plot"):
-        if was_given(ctx, name):
-            raise click.UsageError(f"--{name.replace('_', '-')} needs --sets.")
-    from cardkge_tools.answers.opening import open_to_measure
-    from cardkge_tools.experiments.reports import evaluation
-    from cardkge_tools.shell.files import is_stdout, write_json
+    from cardkge_tools.experiments.reports import Ranking, rank_command
 
-    run, dataset = open_to_measure(folder, data, skip_unknown)
-    with counter("ranked") as progress:
-        show, report = evaluation(run, dataset, split, setting, ties, by, no_loops, threads, progress, candidates)
-    if json_file:
-        write_json(json_file, report)
-    if not is_stdout(json_file):
-        show()
+    rank_command(folder, data, Ranking(**options), skip_unknown, threads, json_file)
 
 
 @main.command()
@@ -367,7 +339,7 @@ def evaluate(
 @threads_option
 def calibrate(folder, share, data, json_file, threads):
     """Fit how probable it is that a triple of a score is a fact, for RUN, on its valid split (as `train` does)."""
-    from cardkge_tools.answers.facts import calibrate_command
+    from cardkge_tools.answers.showing import calibrate_command
 
     calibrate_command(folder, data, share, threads, json_file)
 
@@ -405,14 +377,13 @@ def complete(folder, relation, known, min_probability, precision, out, cluster, 
     """
     if part and out is None:
         raise click.UsageError("--part needs --out.")
-    from cardkge_tools.answers.facts import complete_part, complete_run
-    from cardkge_tools.answers.opening import open_run
+    from cardkge_tools.answers.facts import Completing, complete_part, complete_run
 
-    run, dataset = open_run(folder, data)
+    what = Completing(relation, known, min_probability, precision)
     if part:
-        complete_part(run, dataset, folder, relation, known, min_probability, part, out, threads)
+        complete_part(folder, what, part, out, data, threads)
     else:
-        complete_run(run, dataset, folder, relation, known, min_probability, precision, out, threads, cluster, data)
+        complete_run(folder, what, out, data, threads, cluster)
 
 
 @main.command()
@@ -446,42 +417,38 @@ def classify(folder, file, valid, skip_unknown, data, json_file, threads):
 @option("--top", AT_LEAST_1, 10, "Completions to show.")
 @option("--min-probability", Real(0, 1), 0.0, "Show none that is less probable.")
 @option("--hide-known", bool, False, "Leave out the triples of the data.")
+@option("--x", bool, False, "Show X_hr under softmax too, where it is no count.")
 @moved_data
 @json_option
 @click.pass_context
-def predict(ctx, folder, head, relation, tail, queries, out, top, min_probability, hide_known, data, json_file):
+def predict(ctx, folder, head, relation, tail, queries, out, top, min_probability, hide_known, x, data, json_file):
     """The likeliest completions of a triple, and how many there are, beside the bound.
 
     The probabilities of a calibrated run are those of a fact, given the data and the bounds of the run: known triples
-    have 1, and the expected count is the sum over all tails. Accepted is what has more than 0.5, as far as the bound
-    has room.
+    have 1, and the expected count is the sum over all tails. Accepted is what `complete` writes: what has more than
+    0.5, best first, as far as the bounds of (h, r) and of (r, t) have room.
 
-    X_hr is the sum of sigma(score) of (h, r, t) over all entities t. With --tail the counts are of each head in the
-    table, and where the run has bounds of the inverse, the probabilities of heads hold given the number that t may
-    have. A run without bounds is shown beside those mined from its train split. With --head and --tail: the score, the
-    probability and the ranks of that triple.
+    X_hr, the paper's count, is the sum of sigma(score) of (h, r, t) over all entities t. With --tail the counts are of
+    each head in the table, and where the run has bounds of the inverse, the probabilities of heads hold given the
+    number that t may have: for that each of the N entities is scored with each of the N. A run without bounds is shown
+    beside those mined from its train split. With --head and --tail: the score, the probability and the ranks of that
+    triple.
 
     The answers to --queries are lines of head, relation, tail, probability, score, and the split that knows the triple.
     """
-    from cardkge_tools.answers.answers import answer_queries, show_completions, show_triple
+    from cardkge_tools.answers.showing import Shown, answer_queries, show_completions, show_triple
 
+    shown = Shown(top, min_probability, hide_known, x)
+    refuse_given(ctx, PREDICT_REFUSES[bool(queries)])
     if queries:
-        for name in ("head", "relation", "tail", "json_file"):
-            if was_given(ctx, name):
-                option_of = "json" if name == "json_file" else name
-                raise click.UsageError(f"--{option_of} is for one question, and --queries has its own.")
-        answer_queries(folder, queries, top, min_probability, hide_known, data, out)
+        answer_queries(folder, queries, shown, data, out)
         return
     if relation is None:
         raise click.UsageError("Missing option '--relation'.")
     if head is None and tail is None:
         raise click.UsageError("Give --head or --tail, or both for one triple.")
-    if out:
-        raise click.UsageError("--out needs --queries.")
-    if head is not None and tail is not None:
-        show_triple(folder, head, relation, tail, data, json_file)
-        return
-    show_completions(folder, head, relation, tail, top, min_probability, hide_known, data, json_file)
+    show = show_completions if None in (head, tail) else show_triple
+    show(folder, (head, relation, tail), shown, data, json_file)
 
 
 @main.command()
@@ -502,8 +469,7 @@ def violations(folder, other, bounds, data, json_file, plot, threads):
     """
     from cardkge_tools.answers.figures import import_pyplot, plot_violations, run_labels
     from cardkge_tools.answers.opening import open_beside
-    from cardkge_tools.answers.runs import violations_json
-    from cardkge_tools.experiments.reports import show_violations, take_violations
+    from cardkge_tools.experiments.reports import show_violations, take_violations, violations_json
     from cardkge_tools.shell.files import is_stdout, write_json
 
     if plot:

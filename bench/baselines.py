@@ -37,7 +37,7 @@ from cardkge_tools.answers.classification import (  # noqa: E402
 )
 from cardkge_tools.answers.decoding import Decoder  # noqa: E402
 from cardkge_tools.answers.measures import evaluate_sets  # noqa: E402
-from cardkge_tools.answers.scope import Answers, loops_to_leave_out  # noqa: E402
+from cardkge_tools.answers.scope import KnownTails, loops_to_leave_out  # noqa: E402
 from cardkge_tools.graph.bounds import GraphBounds, vocabulary  # noqa: E402
 from cardkge_tools.graph.mining import maxima_as_bounds, significant_maxima  # noqa: E402
 
@@ -84,12 +84,12 @@ def of_labels(run, dataset, kinds, valid, test):
     share of hard false tails that are refused. kinds: name -> bounds; valid, test: (triples, labels)."""
     n, r, train = len(run.entities), len(run.relations), dataset.train
     of, on = (features(run.best_model(), None, train, triples) for triples, _ in (test, valid))
-    hard = hard_false(*test, Answers(train, n, r).heads_of(test[0][:, 1], test[0][:, 2]))
+    hard = hard_false(*test, KnownTails(train, n, r).count_heads(test[0][:, 1], test[0][:, 2]))
 
     def given(bounds):
         for part, (triples, _) in ((of, test), (on, valid)):
             columns = part.columns.copy()
-            columns[:, FULL] = full_bounds(bounds, Answers(without(train, triples, n, r), n, r), triples)
+            columns[:, FULL] = full_bounds(bounds, KnownTails(without(train, triples, n, r), n, r), triples)
             yield columns
 
     def row(name, p, loss=None, brier=True):
@@ -181,7 +181,7 @@ class ByProbability:
     def __call__(self, heads, relations):
         scores = np.ascontiguousarray(self.decoder.model.score_tails(heads, relations))
         found, p = self.decoder.decode(heads, relations, scores), np.full(scores.shape, -np.inf)
-        p[found["row"], found["ids"]] = found["p"]
+        p[found.row, found.ids] = found.p
         return p
 
 
@@ -217,8 +217,8 @@ def of_sets(run, dataset, bounds, share):
     valid = without(dataset.valid, train, n, r)
     test = without(dataset.test, np.concatenate((train, valid)), n, r)
     scope = cardkge.scope_pairs(train, n, r, types=run.types)
-    loops = Answers(loops_to_leave_out(train, *scope, r), n, r)
-    known = [Answers(facts, n, r) for facts in (train, np.concatenate((train, valid)))]
+    loops = KnownTails(loops_to_leave_out(train, *scope, r), n, r)
+    known = [KnownTails(facts, n, r) for facts in (train, np.concatenate((train, valid)))]
     found = calibrated(run, train, valid, test)
     methods = {
         "softmax score (Zhu et al.)": [BySoftmax(run, each.joined(loops)) for each in known],

@@ -48,7 +48,8 @@ from numba import njit  # noqa: E402
 
 import cardkge  # noqa: E402
 import kernels  # noqa: E402
-from cardkge_tools.engine.softmax import BLOCK, COLUMNS, group_queries  # noqa: E402
+from cardkge_tools.engine.batches import group_queries  # noqa: E402
+from cardkge_tools.engine.softmax import BLOCK, COLUMNS  # noqa: E402
 
 
 @dataclasses.dataclass
@@ -268,13 +269,13 @@ def softmax(bench):
         sides = np.repeat([0, 1], len(dataset.train))
         every = group_queries(model, np.concatenate((dataset.train, dataset.train)), sides)
         with cardkge.Threads(bench.threads) as threads:
-            trainer = cardkge.SoftmaxTrainer(model, run.accumulators, run.settings, run.bounds, dataset.train, threads)
+            trainer = cardkge.Trainer(model, run.accumulators, run.settings, run.bounds, dataset.train, threads)
             batch = every.take(np.sort(rng.choice(len(every.given), min(size, len(every.given)), replace=False)))
             batch = dataclasses.replace(
                 batch, limits=np.arange(len(batch.given) + 1), answers=batch.answers[batch.limits[:-1]]
             )
             n = len(batch.given)
-            tasks = {"ours": timed(lambda: trainer.step(batch), n)}
+            tasks = {"ours": timed(lambda: trainer.step((batch, None)), n)}
             tasks["products"] = timed(three_products(batch, model, threads), n)
             if bench.peers:
                 step = bench.peers.softmax_step(model, batch, run.settings, bench.threads)

@@ -25,9 +25,10 @@ from tabulate import tabulate  # noqa: E402
 
 import cardkge  # noqa: E402
 from cardkge import N_KNOWN, CardkgeError, fit_calibration  # noqa: E402
-from cardkge_tools.answers import counts  # noqa: E402
+from cardkge_tools.answers import calibration as fitting  # noqa: E402
+from cardkge_tools.answers import measures as measuring  # noqa: E402
 from cardkge_tools.answers.calibration import Calibration, calibrate  # noqa: E402
-from cardkge_tools.answers.decoding import Decoder  # noqa: E402
+from cardkge_tools.answers.decoding import Decoder, acceptable, room_left  # noqa: E402
 from cardkge_tools.answers.measures import evaluate_sets  # noqa: E402
 from cardkge_tools.experiments.statistics import estimate, percent  # noqa: E402
 
@@ -64,10 +65,10 @@ class CutDecoder(Decoder):
     def decode(self, heads, relations, scores, need=0.0):
         """As Decoder's."""
         found = self.plain.decode(heads, relations, scores, need)
-        room = counts.room_left(self.bounds.of(relations, heads), found["known"])
-        kept = np.zeros(len(found["p"]), bool)
-        kept[counts.acceptable(found, room, 0.0)] = True
-        return found | {"p": np.where(kept, found["p"], 0.0)}
+        room = room_left(self.bounds.of(relations, heads), found.known)
+        kept = np.zeros(len(found.p), bool)
+        kept[acceptable(found, room, 0.0)] = True
+        return dataclasses.replace(found, p=np.where(kept, found.p, 0.0))
 
 
 def calibrate_by_score(model, dataset, known_too, seed, types):
@@ -76,8 +77,8 @@ def calibrate_by_score(model, dataset, known_too, seed, types):
     share = len(dataset.valid) / (len(dataset.valid) + missing)
     scope = cardkge.scope_pairs(dataset.train, n, r, types=types)
     rng = np.random.default_rng([seed, 5])
-    pairs = counts._fitting_pairs(*scope, dataset.valid, n, r, rng)
-    rows = counts._fitting_rows(model, dataset.train, dataset.valid, *pairs, seed, None, None)
+    pairs = fitting._fitting_pairs(*scope, dataset.valid, n, r, rng)
+    rows = fitting._fitting_rows(model, dataset.train, dataset.valid, *pairs, seed, None, None)
     relation, scores, _, known, found, weight = rows
     centre, spread = np.average(scores, weights=weight), float(np.std(scores))
     x, ones = np.column_stack(((scores - centre) / spread, np.ones(len(scores)))), np.ones(2)
@@ -89,9 +90,9 @@ def calibrate_by_score(model, dataset, known_too, seed, types):
     of_all = fit(slice(None), 0 * ones, 1e-3)
     for k in range(N_KNOWN):
         chosen = state == (k if known_too else 0)
-        common = fit(chosen, of_all, counts.PRIOR)
+        common = fit(chosen, of_all, fitting.PRIOR)
         for i in range(r):
-            u, c = fit(chosen & (relation == i), common, counts.PRIOR)
+            u, c = fit(chosen & (relation == i), common, fitting.PRIOR)
             a = np.exp(u) / spread
             coefficients[i, k] = a, 0, c - a * centre
     return Calibration(coefficients, share, len(dataset.valid), missing)
@@ -110,7 +111,7 @@ def measured(run, whole, dataset):
     kinds = kinds_of_bounds(whole)
     for name, bounds in kinds.items():
         yield name, facts(model, calibration, bounds, dataset, types)
-    with mock.patch.object(counts, "Decoder", CutDecoder):
+    with mock.patch.object(measuring, "Decoder", CutDecoder):
         yield "none, cut at the true bound", facts(model, calibration, kinds["true"], dataset, types)
     for title, known_too in (("score alone", False), ("score and known", True)):
         calibration = calibrate_by_score(model, dataset, known_too, seed, types)
@@ -119,7 +120,7 @@ def measured(run, whole, dataset):
 
 
 @dataclasses.dataclass(eq=False)
-class WithinBounds(counts.CountPrior):
+class WithinBounds(fitting.CountPrior):
     """A prior over counts, and hard Bounds beside it."""
 
     hard: cardkge.Bounds = None
@@ -133,7 +134,7 @@ def softened(run, dataset, every=1):
     """Yield (name, measures) of mined bounds, hard and soft; measured on one in `every` of the heads."""
     model, seed, types = run.best_model(), run.settings.seed, run.types
     calibration = calibrate(model, dataset.train, dataset.valid, len(dataset.test), seed=seed, types=types)
-    prior = counts.learn_counts(model, calibration, dataset.train, dataset.valid, seed, types=types)
+    prior = fitting.learn_counts(model, calibration, dataset.train, dataset.valid, seed, types=types)
     mined = cardkge.find_bounds("mined", dataset)[0]
     both = WithinBounds(prior.counts, prior.usual, prior.heads, prior.share, mined)
     alone = dataclasses.replace(prior, usual=np.full_like(prior.usual, 1), heads=np.full_like(prior.heads, 10**9))
@@ -143,13 +144,13 @@ def softened(run, dataset, every=1):
         kinds["counts, within true"] = dataclasses.replace(both, hard=cardkge.Bounds(true))
     some = dataclasses.replace(dataset, test=dataset.test[dataset.test[:, 0] % every == 0])
 
-    in_scope = counts.scope_pairs
+    in_scope = measuring.scope_pairs
 
     def few(*arguments, **options):
         heads, relations = in_scope(*arguments, **options)
         return heads[heads % every == 0], relations[heads % every == 0]
 
-    with mock.patch.object(counts, "scope_pairs", few):
+    with mock.patch.object(measuring, "scope_pairs", few):
         for name, bounds in kinds.items():
             yield name, facts(model, calibration, bounds, some, types)
 

@@ -10,7 +10,7 @@ from measure import MODELS, alternate, timed
 
 import cardkge
 import kernels
-from cardkge_tools.engine import trainer as training
+from cardkge_tools.engine import batches
 
 
 def passes(bench, model):
@@ -30,7 +30,7 @@ def passes(bench, model):
 
     run = bench.run(model)
     bench.training(run)()
-    changed = [(cardkge.Threads, "run", None), (training, "corruptions", "corruptions")]
+    changed = [(cardkge.Threads, "run", None), (batches, "corruptions", "corruptions")]
     changed += [(kernels, name, name) for name in ("number_entities", "list_occurrences")]
     before = [getattr(owner, name) for owner, name, _ in changed]
     try:

@@ -27,7 +27,6 @@ sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
 import numpy as np  # noqa: E402
 
 import cardkge  # noqa: E402
-import kernels  # noqa: E402
 from cardkge_tools.answers.calibration import Calibration, calibrate  # noqa: E402
 from cardkge_tools.answers.measures import evaluate_sets  # noqa: E402
 from cardkge_tools.engine import softmax, training  # noqa: E402
@@ -35,6 +34,7 @@ from cardkge_tools.experiments.controls import wrong_bounds  # noqa: E402
 from cardkge_tools.experiments.statistics import amount, estimate, percent  # noqa: E402
 from cardkge_tools.shell.terminal import table  # noqa: E402
 
+VIOLATIONS = softmax.violations
 PLAIN, AS_IT_IS, BIAS, STOPPED = "plain", "as it is", "bias per relation", "gradient stopped"
 RATE = 0.2  # of AdaGrad for the biases: that of the embeddings, but constant
 FIGURES = "MRR %", "hits@10 %", "outside %", "mean X", "AP % raw", "raw, true", "calibrated, true"
@@ -47,54 +47,44 @@ true: p fitted on valid, without a bias, conditioned on them. lambda any: where 
 moves, AdaGrad divides lambda out of their steps."""
 
 
-class BiasTile(softmax.Tile):
-    """A tile whose penalty is of score + b_r. d_bias (rows,) is the gradient of each row's bias, which gets no other
-    part: softmax does not change where a number is added to a whole row."""
-
-    def __init__(self, trainer, queries, columns, rows, block, bounded, weight):
-        super().__init__(trainer, queries, columns, rows, block, None if trainer.stopped else bounded, weight)
-        # from here on `Tile` is to take no penalty itself: it would be of the scores without the bias
-        self.penalised, self.bounded = bounded[rows], None
-        self.relations = queries.relations[rows] % trainer.model.n_relations
-        self.bias = trainer.bias[self.relations].astype(self.scores.dtype)
-        self.d_bias = np.zeros(len(self.bias))
-        # d penalty / d score, and the slopes: what the backward pass adds, or arrays that it does not look at
-        self.found = self.penalties, self.extra, self.slopes
-        if trainer.stopped:
-            self.found = self.penalties, np.empty_like(self.scores), np.zeros_like(self.slopes)
-
-    def coefficients(self, first, last):
-        """As Tile's, after the penalty."""
-        block, n = slice(first, last), last - first
-        shifted = self.scores[block] + self.bias[block, None]  # a copy: the softmax keeps its bits
-        found = _, d_scores, slopes = [array[block] for array in self.found]
-        limits = self.parts, self.limits_of, self.penalised[block]
-        kernels.penalty_rows(0, n, shifted, *limits, self.settings.penalty_weight, tuple(found))
-        pushed = np.flatnonzero(slopes)
-        self.d_bias[first + pushed] = d_scores[pushed].sum(1, dtype=np.float64)
-        super().coefficients(first, last)
-
-
-class BiasTrainer(softmax.SoftmaxTrainer):
+class BiasGradients(softmax.SoftmaxGradients):
     """Learns a bias of each relation from the penalty, by AdaGrad, beside the embeddings; stopped: these learn nothing
-    from it."""
+    from it. The penalty is of score + b_r. The bias gets no other gradient: softmax does not change where a number is
+    added to a whole row."""
 
-    def __init__(self, *arguments, stopped):
-        super().__init__(*arguments)
+    def __init__(self, model, *arguments, stopped):
+        super().__init__(model, *arguments)
         self.stopped = stopped
         # the scores begin near 0, and N sigma(-log N) is about 1: a count of the right order
-        self.bias = np.full(self.model.n_relations, -np.log(self.model.n_entities))
-        self.squares = np.zeros(self.model.n_relations)
+        self.bias = np.full(model.n_relations, -np.log(model.n_entities))
+        self.squares, self.found = np.zeros(model.n_relations), []
 
-    def tiles(self, *arguments, **options):
-        """As SoftmaxTrainer's, which makes BiasTiles here (see `trained`); after the last the biases are updated."""
+    def bounds_of(self, given, relations, inverse):
+        """As SoftmaxGradients', with the relation in a third column, for `violations`."""
+        bounds = super().bounds_of(given, relations, inverse)
+        return None if bounds is None else np.column_stack((bounds, relations))
+
+    def violations(self, scores, log_weights, bounds, penalty_weight):
+        """As softmax's, of score + b_r, whose gradient by b_r is kept."""
+        if bounds is None:
+            return VIOLATIONS(scores, log_weights, bounds, penalty_weight)
+        relations = bounds[:, 2].astype(int)
+        shifted = scores + self.bias[relations, None].astype(scores.dtype)  # a copy: the softmax keeps its bits
+        penalties, rows, d_scores = VIOLATIONS(shifted, log_weights, bounds[:, :2], penalty_weight)
+        self.found.append((relations[rows], d_scores.sum(1, dtype=np.float64)))
+        return (penalties, rows[:0], d_scores[:0]) if self.stopped else (penalties, rows, d_scores)
+
+    def __call__(self, batch):
+        """As SoftmaxGradients'; then the biases are updated."""
+        self.found.clear()
+        parts = super().__call__(batch)
         gradient = np.zeros(len(self.bias))
-        for tile, rows in super().tiles(*arguments, **options):
-            yield tile, rows
-            np.add.at(gradient, tile.relations, tile.d_bias)
+        for relations, d_bias in self.found:
+            np.add.at(gradient, relations, d_bias)
         pushed = gradient != 0
         self.squares[pushed] += gradient[pushed] ** 2
         self.bias[pushed] -= RATE * gradient[pushed] / np.sqrt(self.squares[pushed])
+        return parts
 
 
 def trained(kind, settings, dataset, bounds, threads):
@@ -103,17 +93,20 @@ def trained(kind, settings, dataset, bounds, threads):
     if kind in (PLAIN, AS_IT_IS):
         cardkge.train(run, dataset, threads)
         return run, None
-    trainers, kept = [], []
+    made, kept = [], []
 
-    def make_trainer(*arguments):
-        trainers.append(BiasTrainer(*arguments, stopped=kind == STOPPED))
-        return trainers[0]
+    def make(*arguments):
+        made.append(BiasGradients(*arguments, stopped=kind == STOPPED))
+        return made[0]
+
+    def violations(*arguments):
+        return made[0].violations(*arguments)
 
     def keep(run, _):
         if run.best is None or run.best["epoch"] == run.epoch:
-            kept[:] = [trainers[0].bias.copy()]
+            kept[:] = [made[0].bias.copy()]
 
-    with mock.patch.object(training, "SoftmaxTrainer", make_trainer), mock.patch.object(softmax, "Tile", BiasTile):
+    with mock.patch.object(training, "SoftmaxGradients", make), mock.patch.object(softmax, "violations", violations):
         cardkge.train(run, dataset, threads, on_epoch=keep)
     return run, kept[0]
 

@@ -19,8 +19,7 @@ sys.path.insert(0, str(ROOT))
 
 import cardkge  # noqa: E402
 import cli  # noqa: E402
-from cardkge_tools.engine.plain import PlainTrainer  # noqa: E402
-from cardkge_tools.engine.trainer import Batches  # noqa: E402
+from cardkge_tools.engine.training import batches_of  # noqa: E402
 
 # the same examples in every run: a failure is somebody's change, not chance
 hypothesis.settings.register_profile("cardkge", derandomize=True, deadline=None)
@@ -46,14 +45,14 @@ def forget_classes():
 
 def draws_of_train(model, triples, settings, bounds=None):
     """What `train` draws, as `algorithm_1` takes its draws."""
-    trainer = PlainTrainer(model, {}, settings, bounds, triples, None)
-    batches = Batches(trainer, triples)
+    source = batches_of(cardkge.Trainer(model, {}, settings, bounds, triples, None), triples)
 
     def draws(epoch):
-        for step in range(batches.steps):
-            ends, relations, samples = batches.draw(epoch, step)
+        order = source.order(epoch)
+        for step in range(source.steps):
+            ends, relations, samples = source.draw(order, epoch, step)
             relations = np.repeat(relations[:, None], ends.shape[1], axis=1)
-            yield ends[..., 0], relations, ends[..., 1], samples or ()
+            yield ends[..., 0], relations, ends[..., 1], [one for sample in samples for one in sample.by_relation()]
 
     return draws
 

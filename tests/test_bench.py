@@ -266,13 +266,13 @@ def test_what_is_cut_is_beyond_the_bound(bench, make_model):
     from counts import CutDecoder
 
     model, calibration = make_model("distmult", 9, 2), cardkge.Calibration(np.tile([0.5, 0.5, 0.0], (2, 3, 1)), 0.5)
-    known = cardkge.Answers(np.array([(0, 0, 1), (0, 1, 2)]), 9, 2)
+    known = cardkge.KnownTails(np.array([(0, 0, 1), (0, 1, 2)]), 9, 2)
     heads, relations = np.array([0, 0, 1]), np.array([0, 1, 0])
     scores = model.score_tails(heads, relations)
     plain = cardkge.Decoder(model, calibration, None, known).decode(heads, relations, scores)
     cut = CutDecoder(model, calibration, np.array([(0, 3.0), (0, 1.0)]), known).decode(heads, relations, scores)
     for row, room in enumerate((2, 0, 3)):
-        before, after = (found["p"][found["row"] == row] for found in (plain, cut))
+        before, after = (found.p[found.row == row] for found in (plain, cut))
         best = np.argsort(-before)[:room]
         assert len(before) > room and np.flatnonzero(after).tolist() == sorted(best.tolist())
         np.testing.assert_array_equal(after[best], before[best])

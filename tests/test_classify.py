@@ -238,7 +238,7 @@ def test_what_fb13_says_without_a_model():
         triples, labels = read_labelled(dataset.folder / f"{split}-labelled.txt", dataset.entities, dataset.relations)
         rest = without(dataset.train, triples, dataset.n_entities, dataset.n_relations)
         facts = Facts(rest, dataset.n_entities, dataset.n_relations)
-        counts = cardkge.Answers(rest, dataset.n_entities, dataset.n_relations).heads_of(*triples[:, 1:].T)
+        counts = cardkge.KnownTails(rest, dataset.n_entities, dataset.n_relations).count_heads(*triples[:, 1:].T)
         columns.append(np.column_stack((np.log(counts + 0.5), facts.lifts(triples))))
         files.append((triples[:, 1], labels))
     (valid, test), ((relations, labels), (of, truth)) = columns, files

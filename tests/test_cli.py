@@ -19,9 +19,9 @@ import pytest
 from conftest import finish, invoke, ok, one_error, snapshot, start, usage_error
 
 import cardkge
-import cardkge_tools.answers.opening
 import cardkge_tools.answers.runs
 import cardkge_tools.experiments.fitting
+import cardkge_tools.graph.graphs
 import cardkge_tools.shell.files
 import cardkge_tools.shell.terminal
 import cli
@@ -436,7 +436,7 @@ def test_control_c_outside_of_training_ends_without_a_traceback(graph, tmp_path,
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
-    room = {"load_dataset": cardkge_tools.answers.opening, "evaluate": cardkge_tools.experiments.fitting}[phase]
+    room = {"load_dataset": cardkge_tools.graph.graphs, "evaluate": cardkge_tools.experiments.fitting}[phase]
     monkeypatch.setattr(room, phase, interrupt)
     result = invoke("train", "--data", graph, *SMALL, "--out", tmp_path / "run")
     assert result.exit_code == 130 and "Traceback" not in result.output

@@ -318,6 +318,110 @@ def test_owl(tmp_path):
     assert notes == []
 
 
+def owl(tmp_path, text):
+    """(rows in order, notes without the file's name) of OWL axioms, for relations knows and parent."""
+    found, notes = read_shapes(tmp_path, text)
+    return sorted(rows(found), key=str), [note.partition(": ")[2] for note in notes]
+
+
+def test_a_value_that_is_named_is_one_value(tmp_path):
+    text = """ex:person rdfs:subClassOf [ owl:onProperty ex:knows ; owl:hasValue ex:anna ] ,
+        [ owl:onProperty ex:parent ; owl:allValuesFrom owl:Nothing ] .
+    ex:city rdfs:subClassOf [ owl:onProperty ex:knows ; owl:hasSelf true ] ,
+        [ owl:onProperty ex:parent ; owl:hasSelf false ] ."""
+    assert owl(tmp_path, text) == (
+        [("ex:knows", 1, INF, "ex:city"), ("ex:knows", 1, INF, "ex:person"), ("ex:parent", 0, 0, "ex:person")],
+        [],
+    )
+
+
+def test_numbers_of_owl_that_are_not_read_are_said(tmp_path):
+    one = "[ owl:onProperty ex:knows ; owl:maxCardinality 1 ]"
+    for axiom, note in (
+        (f"ex:person rdfs:subClassOf [ owl:unionOf ( ex:city {one} ) ]", " in owl:unionOf (ex:person)"),
+        (f"ex:person owl:equivalentClass [ owl:complementOf {one} ]", " in owl:complementOf (ex:person)"),
+        (f"ex:person owl:disjointWith {one}", " in owl:disjointWith (ex:person)"),
+        (f"ex:knows rdfs:domain {one}", " in rdfs:domain (ex:knows)"),
+        (f"[] a owl:AllDisjointClasses ; owl:members ( ex:city {one} )", " in owl:members"),
+        (
+            f"ex:person rdfs:subClassOf [ owl:onProperty ex:parent ; owl:allValuesFrom {one} ]",
+            " in owl:allValuesFrom (ex:person)",
+        ),
+    ):
+        found, notes = owl(tmp_path, axiom + " .")
+        assert found == [] and notes[0] == f"owl:maxCardinality of ex:knows{note} is not read", axiom
+
+
+def test_a_maximum_of_a_data_range_is_no_maximum_of_all_values(tmp_path):
+    text = """ex:person rdfs:subClassOf [ owl:onProperty ex:knows ;
+        owl:maxQualifiedCardinality 1 ; owl:onDataRange {} ] . {}"""
+    maximum = [("ex:knows", 0, 1, "ex:person")]
+    for datatype, axiom, expected in (
+        ("xsd:string", "", []),
+        ("xsd:string", "ex:knows rdfs:range xsd:string .", maximum),
+        ("xsd:string", "ex:knows rdfs:range xsd:integer .", []),
+        ("rdfs:Literal", "", []),
+        ("rdfs:Literal", "ex:knows a owl:DatatypeProperty .", maximum),
+    ):
+        found, notes = owl(tmp_path, text.format(datatype, axiom))
+        assert found == expected
+        assert any("qualified maximum of ex:knows, whose values may be" in note for note in notes) == (expected == [])
+    found, _ = owl(tmp_path, "ex:person rdfs:subClassOf [ owl:onProperty ex:knows ; owl:maxQualifiedCardinality 1 ] .")
+    assert found == []  # of no class: not OWL
+
+
+def test_an_inverse_by_another_name_has_the_same_bounds(tmp_path):
+    for axiom in ("ex:parent owl:inverseOf ex:knows .", "ex:knows owl:inverseOf ex:parent ."):
+        found, _ = owl(tmp_path, axiom + " ex:knows a owl:InverseFunctionalProperty .")
+        assert found == [("^ex:knows", 0, 1, None), ("ex:parent", 0, 1, None)]
+        restriction = "ex:city rdfs:subClassOf [ owl:onProperty ex:parent ; owl:maxCardinality 3 ] ."
+        found, _ = owl(tmp_path, axiom + restriction)
+        assert found == [("^ex:knows", 0, 3, "ex:city"), ("ex:parent", 0, 3, "ex:city")]
+    found, _ = owl(tmp_path, "ex:knows a owl:FunctionalProperty, owl:SymmetricProperty .")
+    assert found == [("^ex:knows", 0, 1, None), ("ex:knows", 0, 1, None)]
+
+
+def test_a_shape_of_alternatives_alone_is_named(tmp_path):
+    text = """ex:S sh:targetClass ex:person ; sh:{} ( [ sh:property [ sh:path ex:knows ; sh:maxCount 1 ] ]
+        [ sh:property [ sh:path ex:parent ; sh:maxCount 1 ] ] ) ."""
+    for name in ("or", "xone"):
+        assert owl(tmp_path, text.format(name)) == ([], [f"sh:{name} is not read (ex:S)", NO_BOUND])
+    text = "ex:S sh:targetClass ex:person ; sh:not [ sh:property [ sh:path ex:knows ; sh:minCount 2 ] ] ."
+    assert owl(tmp_path, text) == ([], ["sh:not is not read (ex:S)", NO_BOUND])
+    text = "ex:S sh:targetClass ex:person ; sh:or ( [ sh:class ex:city ] [ sh:class ex:person ] ) ."  # no number
+    assert owl(tmp_path, text) == ([], [NO_BOUND])
+    assert owl(tmp_path, "[] sh:or ( [ sh:property [ sh:path ex:knows ; sh:maxCount 1 ] ] ) .") == (
+        [],
+        ["a nameless shape has no target that is read", NO_BOUND],
+    )
+
+
+NO_BOUND = "no bound in it for this graph"
+
+
+def test_two_values_where_one_may_be_are_refused(tmp_path):
+    for text, what in (
+        ("sh:path ex:knows ; sh:maxCount 1 , 2", r"sh:maxCount has 2 values, \"1\"\^\^<.*integer> and \"2\""),
+        ("sh:path ex:knows , ex:parent ; sh:maxCount 1", "sh:path has 2 values, <.*knows> and <.*parent>; keep one"),
+    ):
+        with pytest.raises(CardkgeError, match=what):
+            read_shapes(tmp_path, f"ex:S sh:targetClass ex:person ; sh:property [ {text} ] .")
+    with pytest.raises(CardkgeError, match="owl:maxCardinality has 2 values"):
+        read_shapes(tmp_path, "ex:person rdfs:subClassOf [ owl:onProperty ex:knows ; owl:maxCardinality 2, 3 ] .")
+
+
+@pytest.mark.parametrize("value, off", [("true", 1), ('"1"^^xsd:boolean', 1), ("false", 0), ('"0"^^xsd:boolean', 0)])
+def test_a_shape_that_is_switched_off_says_nothing(tmp_path, value, off):
+    text = """ex:S sh:targetClass ex:person ; sh:deactivated {} ; sh:node ex:T .
+    ex:T sh:property [ sh:path ex:knows ; sh:maxCount 1 ] ."""
+    found, notes = owl(tmp_path, text.format(value))
+    assert (found, notes) == (([], [NO_BOUND]) if off else ([("ex:knows", 0, 1, "ex:person")], []))
+    text = """ex:S sh:targetClass ex:person ; sh:property [ sh:path ex:knows ; sh:qualifiedMaxCount 4 ;
+        sh:qualifiedValueShape [ sh:class ex:person ] ] ,
+        [ sh:path ex:knows ; sh:class ex:person ; sh:deactivated {} ] ."""
+    assert owl(tmp_path, text.format(value))[0] == ([] if off else [("ex:knows", 0, 4, "ex:person")])
+
+
 def test_qualified_maxima_of_owl(tmp_path):
     text = """ex:person rdfs:subClassOf
         [ owl:onProperty ex:knows ; owl:qualifiedCardinality 2 ; owl:onClass ex:person ] . {}"""

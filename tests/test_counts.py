@@ -398,7 +398,7 @@ def test_what_is_left_out_early_is_what_is_not_accepted():
         model.params[name] = rng.normal(0, 0.9, array.shape).astype(np.float32)
     coefficients = np.tile([0.3, 0.5, -1.0], (4, 3, 1)) + rng.normal(0, 0.2, (4, 3, 3))
     triples = np.column_stack([rng.integers(n, size=400) for n in (300, 4, 300)])
-    known = counts.Answers(triples, 300, 4)
+    known = counts.KnownTails(triples, 300, 4)
     bounds = np.array([[0, np.inf], [0, 2], [1, 3], [2, np.inf]])
     decoder = counts.Decoder(model, counts.Calibration(coefficients, 0.4), bounds, known)
     heads, relations = (x.ravel() for x in np.meshgrid(np.arange(300), np.arange(4)))
@@ -406,13 +406,13 @@ def test_what_is_left_out_early_is_what_is_not_accepted():
     everything = decoder.decode(heads, relations, scores)
     for need in (0.0, 1e-3, 0.2, 0.5, 0.9, 1.0):
         found = decoder.decode(heads, relations, scores, need)
-        few, all_ = ([x[k][x["p"] > need].tolist() for k in ("row", "ids", "p")] for x in (found, everything))
+        few, all_ = ([getattr(x, k)[x.p > need].tolist() for k in ("row", "ids", "p")] for x in (found, everything))
         assert few == all_ and (need == 1) == (not few[0])
         for name in ("known", "candidates", "contradicted"):
-            np.testing.assert_array_equal(found[name], everything[name])
-        unbounded = found["row"] < 300
-        assert need == 0 or (found["p"][unbounded] > need * (1 - 1e-5)).all()
-    assert everything["contradicted"].any()
+            np.testing.assert_array_equal(getattr(found, name), getattr(everything, name))
+        unbounded = found.row < 300
+        assert need == 0 or (found.p[unbounded] > need * (1 - 1e-5)).all()
+    assert everything.contradicted.any()
 
 
 def test_a_prior_over_counts_decodes_as_its_weights_say():
@@ -423,7 +423,7 @@ def test_a_prior_over_counts_decodes_as_its_weights_say():
     for name, array in model.params.items():
         model.params[name] = rng.normal(0, 0.9, array.shape).astype(np.float32)
     coefficients = np.tile([0.3, 0.5, -3.0], (2, 3, 1))
-    known = counts.Answers(np.column_stack([rng.integers(n, size=300) for n in (200, 2, 200)]), 200, 2)
+    known = counts.KnownTails(np.column_stack([rng.integers(n, size=300) for n in (200, 2, 200)]), 200, 2)
     usual, of = rng.dirichlet(np.ones(16), (2, 13)), rng.integers(1, 99, (2, 13))
     of[1, 0] = 0
     prior = counts.CountPrior([rng.dirichlet(np.ones(9)), rng.dirichlet(np.ones(70))], usual, of, 0.6)
@@ -433,24 +433,24 @@ def test_a_prior_over_counts_decodes_as_its_weights_say():
     heads, relations = (x.ravel() for x in np.meshgrid(np.arange(200), np.arange(2)))
     scores = model.score_tails(heads, relations)
     found, before = (each.decode(heads, relations, scores) for each in (decoder, plain))
-    np.testing.assert_array_equal(found["ids"], before["ids"])
+    np.testing.assert_array_equal(found.ids, before.ids)
     rose = 0
     for i in range(0, 400, 7):
-        part = slice(found["starts"][i], found["starts"][i + 1])
-        k, r = found["known"][i], relations[i]
+        part = slice(found.starts[i], found.starts[i + 1])
+        k, r = found.known[i], relations[i]
         weights = counts.count_weights(prior.counts[r], 0.6, k, usual[r, k], of[r, k]) if of[r, k] else [1]
-        p = before["p"][part]
+        p = before.p[part]
         expected = counts.conditioned(np.log(p) - np.log1p(-p), 0, np.inf, weights)
-        np.testing.assert_allclose(found["p"][part], expected, rtol=1e-8)
-        rose += np.sum(found["p"][part] > np.maximum(1.2 * p, 0.01))
-    assert rose > 10 and (found["known"] == 0).any()
+        np.testing.assert_allclose(found.p[part], expected, rtol=1e-8)
+        rose += np.sum(found.p[part] > np.maximum(1.2 * p, 0.01))
+    assert rose > 10 and (found.known == 0).any()
     for need in (0.1, 0.5, 0.9):
         few = decoder.decode(heads, relations, scores, need)
-        kept = [x["p"] > need for x in (few, found)]
-        assert kept[0].sum() == kept[1].sum() > 0 and len(few["p"]) < len(found["p"])
+        kept = [x.p > need for x in (few, found)]
+        assert kept[0].sum() == kept[1].sum() > 0 and len(few.p) < len(found.p)
         for name in ("row", "ids"):
-            np.testing.assert_array_equal(few[name][kept[0]], found[name][kept[1]])
-        np.testing.assert_allclose(few["p"][kept[0]], found["p"][kept[1]], rtol=1e-6)
+            np.testing.assert_array_equal(getattr(few, name)[kept[0]], getattr(found, name)[kept[1]])
+        np.testing.assert_allclose(few.p[kept[0]], found.p[kept[1]], rtol=1e-6)
 
 
 def test_groups_of_known_tails():
@@ -480,15 +480,15 @@ def test_counts_learnt_from_heads_that_have_two_tails_each():
     prior = counts.learn_counts(model, flat, train, valid)
     assert prior.share == pytest.approx(0.5) and prior.counts[0][2] > 0.75
     np.testing.assert_allclose(prior.usual[0, :4].sum(1), [0, 1, 1, 0])  # all in scope have a tail, none has 3
-    known = counts.Answers(np.concatenate((train, valid)), n, 1)
+    known = counts.KnownTails(np.concatenate((train, valid)), n, 1)
     assert prior.heads[0, :4].tolist() == [*np.bincount(known.count(*counts.scope_pairs(train, n, 1))), 0]
     found = counts.Decoder(model, flat, prior, known).decode(
         np.arange(n), np.zeros(n, int), model.score_tails(np.arange(n), np.zeros(n, int))
     )
-    expected = np.bincount(found["row"], found["p"], n)
-    np.testing.assert_allclose(expected[found["known"] == 1], 1, atol=0.2)
-    np.testing.assert_allclose(expected[found["known"] == 2], 0, atol=0.3)
-    assert (found["known"] == 1).sum() > 50 and len(missing) == 300
+    expected = np.bincount(found.row, found.p, n)
+    np.testing.assert_allclose(expected[found.known == 1], 1, atol=0.2)
+    np.testing.assert_allclose(expected[found.known == 2], 0, atol=0.3)
+    assert (found.known == 1).sum() > 50 and len(missing) == 300
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -536,10 +536,10 @@ def test_mined_bounds_are_a_prior_and_predict_says_so(mined, tmp_path):
     measures, _ = counts.evaluate_sets(run.best_model(), run.calibration, prior, data)
     ok("evaluate", mined, "--sets", "--json", tmp_path / "sets.json")
     assert json.loads((tmp_path / "sets.json").read_text())["log_loss"] == measures["log_loss"]
-    decoder = counts.Decoder(run.best_model(), run.calibration, prior, counts.Answers(data.train, 60, 3))
+    decoder = counts.Decoder(run.best_model(), run.calibration, prior, counts.KnownTails(data.train, 60, 3))
     heads, relations = counts.scope_pairs(data.train, 60, 3)
     loops = np.column_stack((heads, relations, heads))
-    decoder.excluded = decoder.known.joined(counts.Answers(loops, 60, 3))
+    decoder.excluded = decoder.known.joined(counts.KnownTails(loops, 60, 3))
     _, p, _ = counts.complete(decoder, heads, relations, 0.01)
     nothing = ok("complete", mined, "--known", "train", "--min-probability", 1)
     assert nothing.stdout == "" and "no new fact of" in nothing.stderr

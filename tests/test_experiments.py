@@ -16,7 +16,6 @@ import pytest
 from conftest import invoke, ok, one_error, snapshot, start, thorough, usage_error, wait_for, write_ring
 
 import cardkge
-import cardkge_tools.answers.runs
 import cardkge_tools.experiments.fitting
 import cardkge_tools.experiments.statistics
 import cardkge_tools.experiments.trials
@@ -187,8 +186,8 @@ VIOLATIONS = {"r": {"lower": 0.0, "upper": None, "subjects": 3, "outside": 0.5, 
 def test_violations_are_read(tmp_path):
     (tmp_path / "found.json").write_text(json.dumps({"run": VIOLATIONS}))
     expected = {"lower": 0.0, "upper": math.inf, "subjects": 3.0, "outside": 0.5, "mean": 2.0}
-    assert cardkge_tools.answers.runs.read_violations(tmp_path / "found.json") == {"r": expected}
-    assert cardkge_tools.answers.runs.average_sum({"a": {"mean": 1.0}, "b": {"mean": 4.0}}) == 2.5
+    assert cardkge_tools.experiments.trials.read_violations(tmp_path / "found.json") == {"r": expected}
+    assert cardkge_tools.experiments.trials.average_sum({"a": {"mean": 1.0}, "b": {"mean": 4.0}}) == 2.5
 
 
 @pytest.mark.parametrize(
@@ -212,7 +211,7 @@ def test_damaged_violations_are_one_line(tmp_path, content):
     file = tmp_path / "violations.json"
     file.write_text("{" if content is None else json.dumps(content))
     with pytest.raises(cardkge.CardkgeError) as error:
-        cardkge_tools.answers.runs.read_violations(file)
+        cardkge_tools.experiments.trials.read_violations(file)
     assert str(file) in str(error.value) and "\n" not in str(error.value)
 
 

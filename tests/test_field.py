@@ -21,7 +21,7 @@ from cardkge_tools.engine.threads import cpu_quota
 from cardkge_tools.graph import rdf, spelling
 from cardkge_tools.graph.importing import ImportOptions, import_graph
 from cardkge_tools.graph.splitting import split_folder
-from cardkge_tools.shell import display, files
+from cardkge_tools.shell import files, terminal, workers
 
 LINES = ["anna\tknows\tbob", "bob\tknows\tcleo", "cleo\tknows\tanna", "anna\tlikes\ttea", "bob\tlikes\ttea"]
 
@@ -319,7 +319,7 @@ def test_json_on_stdout_is_all_there_is(folder, tmp_path, target):
     ],
 )
 def test_names_are_shown_as_they_are(name, text):
-    assert display.shown(name) == text
+    assert terminal.shown(name) == text
 
 
 def test_a_long_name_makes_a_short_message(folder, tmp_path):
@@ -516,7 +516,46 @@ def test_web_pages_and_scheduler_files_are_no_addresses():
 
     for address, what in (("http://host:8787", "the address of its web page"), ("scheduler.json", "a scheduler file")):
         with pytest.raises(CardkgeError, match=rf"{what} is not supported; give the scheduler's own, tcp://HOST:PORT"):
-            carry_out_on_cluster({}, 1, address, None, "", "")
+            carry_out_on_cluster({}, 1, address, None, "")
+
+
+@pytest.mark.parametrize(
+    "address, what",
+    [
+        ("tls://host:8786", r"--cluster tls://host:8786: tls needs certificates, which Dask's configuration names"),
+        ("ucx://host:8786", r"--cluster ucx://host:8786: ucx cannot be used here \(no UCX\); give tcp://HOST:PORT"),
+        ("foo://host:8786", r"foo://host:8786: no Dask scheduler answers there"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_one_line(address, what):
+    def client(address, timeout):
+        raise {"tls": TypeError("ssl_context"), "ucx": TypeError("no UCX"), "foo": ValueError("foo")}[address[:3]]
+
+    with pytest.raises(CardkgeError, match=what):
+        workers.connected(client, address)
+
+
+def test_a_cluster_that_is_lost_says_that_the_workers_go_on(monkeypatch):
+    """A scheduler that dies does not end what its workers are at."""
+    said = []
+    monkeypatch.setattr(workers, "carry_out_on_cluster", lambda *arguments: said.append(arguments[-1]))
+    workers.carry_out([], 1, 1, "tcp://host:1")
+    assert said == ["the same command goes on from here, once what runs on the workers has ended"]
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "abc", "", "1.5"])
+def test_a_number_of_numba_threads_that_is_none_is_one_line(monkeypatch, value):
+    monkeypatch.setenv("NUMBA_NUM_THREADS", value)
+    result = invoke("data", "list")
+    assert result.exit_code == 1
+    assert result.stderr == f"error: NUMBA_NUM_THREADS={value}: expected a number of at least 1, or none; unset it\n"
+
+
+def test_wide_letters_and_marks_keep_the_columns(capsys):
+    terminal.table([["日本", "1"], ["e\u0301te\u0301", "22"], ["plain", ""]], ["name", "数"], "lr")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["name      数", "------  ----", "日本       1", "e\u0301te\u0301       22", "plain"]
+    assert [terminal.width_of(text) for text in ("日本", "e\u0301", "ab", "ｆ", "")] == [4, 1, 2, 2, 0]
 
 
 # --- the machine

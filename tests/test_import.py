@@ -337,7 +337,7 @@ def test_relative_iris_are_said_and_base_makes_them_the_same_everywhere(tmp_path
     result, triples = imported(tmp_path, "g.ttl", text)
     assert triples[0] == f"file://{tmp_path}/anna\t:knows\tfile://{tmp_path.parent}/bob"
     assert [note.partition(":")[0] for note in result.notes] == [
-        "3 names are relative IRIs, or IRIs of files, such as file"
+        "relative IRIs, or IRIs of files, are 3 of the names, such as file"
     ]
     result, triples = imported(tmp_path / "out", "g.ttl", text, base="http://e/x/y")
     assert triples == ["http://e/x/anna\t:knows\thttp://e/bob", "http://e/x/anna\t:knows\thttp://e/c"]
@@ -354,8 +354,8 @@ def test_relative_iris_of_shapes_have_the_same_base(tmp_path):
         " sh:property [ sh:path <knows> ; sh:maxCount 1 ] ."
     )
     result, _ = imported(tmp_path, "g.ttl", "<anna> <knows> <bob> .", [shapes])
-    assert result.bounds == 0 and [note.partition(" ")[0] for note in result.notes] == ["3", *[f"{shapes}:"] * 3]
-    assert f"{shapes}: 2 names are relative IRIs" in result.notes[1]
+    assert result.bounds == 0 and [note.partition(" ")[0] for note in result.notes] == ["relative", *[f"{shapes}:"] * 3]
+    assert f"{shapes}: relative IRIs, or IRIs of files, are 2 of the names" in result.notes[1]
     result, _ = imported(tmp_path / "out", "g.ttl", "<anna> <knows> <bob> .", [shapes], base="http://e/")
     assert result.bounds == 1 and lines(tmp_path / "out", "bounds.tsv") == ["http://e/knows\t0\t1"]
 
@@ -411,6 +411,19 @@ def test_utf_16_is_named(tmp_path, encoding, name, text):
 def test_the_format_that_a_file_has_is_named(tmp_path, name, text, hint):
     with pytest.raises(CardkgeError, match=hint):
         imported(tmp_path, name, text)
+
+
+def test_openke_ids_that_begin_at_1_get_a_hint(tmp_path):
+    (tmp_path / "entity2id.txt").write_text("2\nanna\t1\nbob\t2\n")
+    (tmp_path / "relation2id.txt").write_text("1\nknows\t0\n")
+    (tmp_path / "train2id.txt").write_text("1\n1 2 0\n")
+    with pytest.raises(
+        CardkgeError, match=r"entity2id\.txt: its ids are not 0 to 1; they begin at 1: take 1 from each"
+    ):
+        import_graph([tmp_path], tmp_path / "out")
+    (tmp_path / "entity2id.txt").write_text("2\nanna\t2\nbob\t7\n")
+    with pytest.raises(CardkgeError, match=r"its ids are not 0 to 1$"):
+        import_graph([tmp_path], tmp_path / "out")
 
 
 def test_format_says_how_files_are_read(tmp_path):

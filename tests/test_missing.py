@@ -7,7 +7,7 @@ import pytest
 
 from cardkge import CardkgeError
 from cardkge_tools.answers.missing import missing_facts, read_missing, unseen_tails
-from cardkge_tools.answers.scope import Answers
+from cardkge_tools.answers.scope import KnownTails
 from cardkge_tools.graph.bounds import Bound, GraphBounds
 from cardkge_tools.graph.rdf import Prefixes
 
@@ -46,7 +46,7 @@ def test_exact_numbers_say_what_is_missing():
 
 def test_a_tail_of_one_fact_alone_is_one_that_the_graph_might_lack():
     """Of r0's facts, 5 is a tail twice, 6 is one of r1 too, 7 a head elsewhere; 4 stands in this fact alone."""
-    answers = Answers(np.array([[0, 0, 5], [1, 0, 5], [2, 0, 6], [3, 0, 7], [3, 0, 4], [0, 1, 6], [7, 1, 0]]), 8, 3)
+    answers = KnownTails(np.array([[0, 0, 5], [1, 0, 5], [2, 0, 6], [3, 0, 7], [3, 0, 4], [0, 1, 6], [7, 1, 0]]), 8, 3)
     assert unseen_tails(answers, 3).tolist() == [1 / 5, 0, 1]
     data, bounds = toy()
     data.train = np.concatenate((data.train[:98], facts(HEADS[98:100], 0, [104, 105]), data.train[100:]))

@@ -108,7 +108,7 @@ def test_a_validation_that_is_broken_off_is_done_again(toy, tmp_path, monkeypatc
 
 def test_the_bounds_that_the_settings_name_are_used(toy, tmp_path):
     mined = cardkge.mine_bounds(toy.train, 12, 3)
-    assert np.array_equal(cardkge.new_run(settings(bounds="mined"), toy).bounds, mined)
+    assert np.array_equal(cardkge.new_run(settings(bounds="mined"), toy).bounds.tables[0], mined)
     cardkge.write_bounds(tmp_path / "b.tsv", mined + 1, toy.relations)
     run = cardkge.new_run(settings(bounds=str(tmp_path / "b.tsv")), toy)
     assert np.array_equal(run.bounds.tables[0], mined + 1)

@@ -23,6 +23,7 @@ import make_oracle
 import cardkge
 import cli
 import kernels
+from cardkge_tools.engine.batches import Sample
 from cardkge_tools.experiments import oracle as room
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -345,10 +346,10 @@ def test_the_fast_path_reproduces_the_steps(name, threads):
     parts = [np.array([sample[key] for sample in inputs["samples"]]) for key in ("relation", "subjects", "objects")]
     weights = np.array([sample["weights"] for sample in inputs["samples"]])
     counts = np.full(len(weights), parts[1].shape[1])
-    sample = parts[0], parts[1].astype(np.int32), counts, parts[2].astype(np.int32), weights
+    sample = Sample(parts[0], parts[1].astype(np.int32), counts, parts[2].astype(np.int32), weights)
     triples = np.stack([ends[:, 0, 0], relations, ends[:, 0, 1]], axis=1)
     with cardkge.Threads(threads) as pool:
-        sums = cardkge.Trainer(model, accumulators, settings, bounds, triples, pool).step(ends, relations, sample)
+        sums = cardkge.Trainer(model, accumulators, settings, bounds, triples, pool).step((ends, relations, [sample]))
     expected = CASES[f"{model.name}/objective-{inputs['loss']}"]["outputs"]["loss"]
     if inputs["parameters"] == CASES[f"{model.name}/objective-{inputs['loss']}"]["inputs"]["parameters"]:
         assert sums["loss"] == pytest.approx(expected, rel=1e-12)

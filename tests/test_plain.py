@@ -11,6 +11,7 @@ from conftest import draws_of_train
 
 import cardkge
 from cardkge import ObjectSampler, SubjectSampler, algorithm_1, filtered_ranks, rank_triples
+from cardkge_tools.engine.draws import samplers_of
 from cardkge_tools.graph.bounds import Bound, GraphBounds, Types
 
 BOUNDS = [(0, 1.5), (2, 6), (0, np.inf)]
@@ -307,8 +308,9 @@ def test_a_typo_is_an_error_everywhere(toy, name, typo, allowed):
     if name != "schedule":  # the rate is given to a step
         ends = np.zeros((1, 3, 2), np.int32)
         with pytest.raises(cardkge.CardkgeError, match=message), cardkge.Threads(1) as threads:
+            samplers_of(toy.train, (12, 3), loose)
             trainer = cardkge.Trainer(model, accumulators, loose, BOUNDS, toy.train, threads)
-            trainer.step(ends, np.zeros(1, np.int32), learning_rate=0.1)
+            trainer.step((ends, np.zeros(1, np.int32), []), 0.1)
 
 
 def test_softmax_has_an_objective_and_a_loop_of_its_own(toy):
@@ -351,7 +353,7 @@ def test_plain_estimates_are_unbiased_with_the_known_variance(toy, make_model, s
 
 
 def test_unknown_ties_are_an_error(toy, make_model):
-    with pytest.raises(cardkge.CardkgeError, match="ties must be one of realistic, optimistic, .*; found mean"):
+    with pytest.raises(cardkge.CardkgeError, match=r"ties must be one of realistic, optimistic, .*; found mean"):
         filtered_ranks(make_model("distmult", 12, 3), toy.test, ties="mean")
 
 

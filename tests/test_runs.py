@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import cardkge
-import cardkge_tools.answers.runs
+import cardkge_tools.shell.files
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def test_a_run_comes_back_bit_by_bit(run, tmp_path, monkeypatch):
 
 def test_the_files_of_a_run(run_folder):
     assert sorted(snapshot(run_folder)) == sorted(
-        {*cardkge_tools.answers.runs.RUN_FILES} - {"calibration.json", "prefixes.tsv", "types.tsv"}
+        {*cardkge_tools.shell.files.RUN_FILES} - {"calibration.json", "prefixes.tsv", "types.tsv"}
     )
     config = json.loads((run_folder / "config.json").read_text())
     assert config["format_version"] == 1
@@ -388,7 +388,8 @@ def test_a_crash_while_saving_leaves_the_old_or_the_new_state(run_folder, monkey
         cardkge.save_run(new, run_folder)
     monkeypatch.undo()
     found = cardkge.load_run(run_folder)
-    old.metrics = None  # removed first, so that they never stand beside another state
+    if done:
+        old.metrics = None  # removed before the others move, so that they never stand beside another state
     assert_same_run(found, new if str(run_folder / "model.npz") in map(str, done) else old)
 
 
@@ -418,7 +419,7 @@ def test_parameters_that_are_not_finite_do_not_replace_good_ones(run_folder):
 
 
 def test_what_was_left_by_a_crash_is_swept(run_folder):
-    left = run_folder / f"{cardkge_tools.answers.runs.STAGE}1"
+    left = run_folder / f"{cardkge_tools.shell.files.STAGE}1"
     left.mkdir()
     (left / "model.npz").write_text("half")
     cardkge.save_run(cardkge.load_run(run_folder), run_folder)
@@ -426,14 +427,114 @@ def test_what_was_left_by_a_crash_is_swept(run_folder):
     os.utime(left, (0, 0))
     cardkge.save_run(cardkge.load_run(run_folder), run_folder)
     assert sorted(snapshot(run_folder)) == sorted(
-        {*cardkge_tools.answers.runs.RUN_FILES} - {"calibration.json", "prefixes.tsv", "types.tsv"}
+        {*cardkge_tools.shell.files.RUN_FILES} - {"calibration.json", "prefixes.tsv", "types.tsv"}
     )
+
+
+class Killed(BaseException):
+    """What no handler of the program catches."""
+
+
+@pytest.mark.parametrize("renames", range(1, 5))
+def test_a_save_that_was_killed_between_two_renames_is_finished(run_folder, monkeypatch, renames):
+    """The first rename says that all files are complete; config.json, history.csv, bounds.tsv, model.npz follow."""
+    later, done, replace = advanced(run_folder), [], os.replace
+    later.metrics = None
+
+    def killed(source, target):
+        if os.path.basename(target) in cardkge_tools.shell.files.RUN_FILES or os.path.isdir(source):
+            if len(done) == renames:
+                raise Killed
+            done.append(target)
+        replace(source, target)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(cardkge_tools.shell.files.shutil, "rmtree", lambda *_, **__: None)  # a kill leaves it there
+        patch.setattr(cardkge_tools.shell.files.os, "replace", lambda source, target: killed(source, target))
+        save_within_stage(patch, later, run_folder)
+    (left,) = run_folder.glob(".saving*")
+    os.utime(left, (0, 0))
+    assert_same_run(cardkge.load_run(run_folder), later)
+    assert not list(run_folder.glob(".saving*"))
+
+
+def save_within_stage(patch, run, folder):
+    """save_run, whose files inside the stage are written without a rename."""
+    write = cardkge_tools.shell.files.replace_file
+
+    def plain(path, content):
+        if os.path.dirname(path) == str(folder):
+            return write(path, content)
+        with open(path, "wb") as file:
+            content(file)
+        return None
+
+    patch.setattr(cardkge_tools.shell.files, "replace_file", plain)
+    cardkge.save_run(run, folder)
+
+
+def test_an_older_save_is_not_finished_after_a_newer_one(run_folder):
+    left = run_folder / ".saving-complete-1"
+    left.mkdir()
+    shutil.copy(run_folder / "model.npz", left)
+    later = advanced(run_folder)
+    cardkge.save_run(later, run_folder)
+    assert not left.exists()
+    assert_same_run(cardkge.load_run(run_folder), later)
+
+
+def test_a_save_that_cannot_be_finished_says_what_to_do(run_folder, monkeypatch):
+    left = run_folder / ".saving-complete-1"
+    left.mkdir()
+    os.utime(left, (0, 0))
+
+    def refused(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(cardkge_tools.shell.files, "_move_into_place", refused)
+    with pytest.raises(
+        cardkge.CardkgeError, match=r"was cut short \(Permission denied\); move the files of .*-1 into it"
+    ):
+        cardkge.load_run(run_folder)
+
+
+def test_a_link_to_a_file_of_a_run_is_followed(run_folder, tmp_path):
+    """Of model.npz on another disk, say."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for name in ("model.npz", "metrics.json"):
+        shutil.move(run_folder / name, elsewhere / name)
+        (run_folder / name).symlink_to(elsewhere / name)
+    later = advanced(run_folder)
+    cardkge.save_run(later, run_folder)
+    assert (run_folder / "model.npz").is_symlink()
+    assert_same_run(cardkge.load_run(run_folder), later)
+    assert (elsewhere / "model.npz").read_bytes() == (run_folder / "model.npz").read_bytes()
 
 
 def test_other_files_in_a_run_are_left_alone(run_folder):
     (run_folder / "notes.txt").write_text("mine")
     cardkge.save_run(advanced(run_folder), run_folder)
     assert (run_folder / "notes.txt").read_text() == "mine"
+
+
+def test_a_run_of_version_1_0_is_read_as_it_was_trained(run_folder):
+    """Its config.json and its model.npz know nothing of the settings that came later."""
+    run, later = cardkge.load_run(run_folder), ("schedule", "n3", "reciprocal", "softmax-candidates", "no-loops")
+    later += ("final", "extra-negatives", "relation-weight")
+
+    def without(settings):
+        return {name: value for name, value in settings.items() if name not in later}
+
+    rewrite(run_folder / "config.json", lambda config: config.update(settings=without(config["settings"])))
+    with np.load(run_folder / "model.npz") as stored:
+        arrays = dict(stored)
+    state = json.loads(arrays["state"].tobytes())
+    assert state["settings"].keys() > set(later)
+    state["settings"] = without(state["settings"])
+    np.savez(run_folder / "model.npz", **arrays | {"state": np.frombuffer(json.dumps(state).encode(), np.uint8)})
+    assert_same_run(cardkge.load_run(run_folder), run)
+    assert cardkge.load_run(run_folder).settings == run.settings
 
 
 # --- another data set

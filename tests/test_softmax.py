@@ -11,7 +11,6 @@ from gradcheck import check_gradients
 
 import cardkge
 import cli
-import kernels
 from cardkge import (
     ERMLP,
     CardkgeError,
@@ -21,6 +20,7 @@ from cardkge import (
     Threads,
     draw_candidates,
     filtered_ranks,
+    probability,
     rank_triples,
     softmax_loop,
     softmax_loss,
@@ -28,6 +28,7 @@ from cardkge import (
     without_loops,
 )
 from cardkge_tools.engine import softmax as engine
+from cardkge_tools.engine.batches import group_queries
 
 N, R, DIM = 9, 3, 4
 MODELS = [DistMult, ComplEx, ERMLP]
@@ -99,18 +100,17 @@ def trainer_of(model, settings, threads, bounds=None, loopless=None):
     if settings.optimizer == "adagrad":
         accumulators = {name: np.full_like(array, 0.1) for name, array in model.params.items()}
     bounds = np.tile([0.0, np.inf], (R, 1)) if bounds is None else bounds
-    trainer = engine.SoftmaxTrainer(model, accumulators, settings, bounds, np.zeros((0, 3), int), threads)
-    trainer.loopless = loopless
+    trainer = cardkge.Trainer(model, accumulators, settings, bounds, np.zeros((0, 3), int), threads)
+    trainer.gradients.loopless = loopless
     return trainer
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
 @pytest.mark.parametrize("kind, reciprocal, case", list(cases()))
 def test_a_step_is_the_definition_followed_by_the_optimiser(kind, reciprocal, case, optimizer, monkeypatch):
-    for block, tile, pairs in ((64, 2**24, 4096), (4, 60, 5)):
+    for block, scores in ((64, 2**24), (4, 60)):
         monkeypatch.setattr(engine, "BLOCK", block)
-        monkeypatch.setattr(engine, "TILE", tile)
-        monkeypatch.setattr(engine, "PAIRS", pairs)
+        monkeypatch.setattr(engine, "SCORES", scores)
         model, twin = make(kind, reciprocal), make(kind, reciprocal)
         triples, sides = make_batch()
         if case in ("candidates", "relations"):
@@ -125,7 +125,7 @@ def test_a_step_is_the_definition_followed_by_the_optimiser(kind, reciprocal, ca
                 cardkge.adagrad_step(array, np.full_like(array, 0.1), gradients[name], 0.05)
         with Threads(1) as threads:
             trainer = trainer_of(model, settings, threads, options.get("bounds"), options.get("loopless"))
-            found = trainer.step(engine.group_queries(model, triples, sides), options.get("candidates"))
+            found = trainer.step((group_queries(model, triples, sides), options.get("candidates")))
         assert found == pytest.approx(expected, rel=1e-12)
         for name, array in model.params.items():
             np.testing.assert_allclose(array, twin.params[name], rtol=1e-10, atol=1e-12)
@@ -235,7 +235,7 @@ def test_a_query_may_be_split_into_rows_or_not(kind):
         for name in total:
             total[name] += d[name]
     assert whole["objective"] == pytest.approx(value, rel=1e-12)
-    queries = engine.group_queries(model, triples, sides)
+    queries = group_queries(model, triples, sides)
     assert len(queries.given) < len(triples) == len(queries.answers)
     for name in total:
         np.testing.assert_allclose(gradients[name], total[name], rtol=1e-11, atol=1e-12)
@@ -292,7 +292,7 @@ def test_training_is_the_plain_loop(options):
 @pytest.mark.parametrize("options", RUNS)
 def test_threads_and_interruptions_change_no_bit(options, monkeypatch):
     monkeypatch.setattr(engine, "BLOCK", 8)
-    monkeypatch.setattr(engine, "TILE", 2000)
+    monkeypatch.setattr(engine, "SCORES", 2000)
     monkeypatch.setattr(engine, "COLUMNS", 16)
     dataset = graph()
     whole, parts = new_run(dataset, **options), new_run(dataset, **options)
@@ -334,25 +334,34 @@ def test_ranks_of_a_reciprocal_model_and_without_loops():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_the_kernel_is_the_definition(dtype):
+def test_the_coefficients_are_the_definition(dtype):
     """Rows with several answers, one of them twice, a masked column, weighted candidates and what the penalty adds; and
     an answer that is as good as certain: its gradient, softmax - 1, is no difference of rounded numbers."""
     rng, m, needed, log_weight = np.random.default_rng(0), 300, 100, 1.5
     scores = rng.normal(0, 3, (4, m)).astype(dtype)
     scores[3, 64:96], scores[3, 90] = -40, 20  # sums are of 32 columns at first, which float32 rounds
-    limits, answers = np.array([0, 1, 5, 6, 7]), np.array([7, 3, 50, 50, 90, 12, 90], np.int32)
-    extra, slopes = rng.normal(size=scores.shape).astype(dtype), np.array([0, 0, 1, 0], np.int8)
-    found, values, masked = scores.copy(), np.zeros(4), np.array([-1, -1, 4, 200], np.int32)
-    kernels.softmax_rows(0, 4, found, masked, (needed, log_weight), limits, answers, (values, extra, slopes))
+    rows, answers = np.array([0, 1, 1, 1, 1, 2, 3]), np.array([7, 3, 50, 50, 90, 12, 90])
+    log_weights = np.where(np.arange(m) < needed, 0, log_weight).astype(dtype)
+    bounds = np.array([[0, 10**6], [600, 700], [0, 9.5], [0, np.inf]])  # met, broken, broken, none
+    options = {"log_weights": log_weights, "bounds": bounds, "weight": 0.5}
+    targets = engine.Targets.of(rows, answers, 4, np.array([-1, -1, 4, 200]), **options)
+    found, values, penalties = scores.copy(), np.zeros(4), np.zeros(4)
+    for part in (slice(0, 3), slice(3, 4)):
+        values[part], penalties[part] = targets.coefficients(part.start, found[part], 0.7)
 
+    p, weights = probability(scores.astype(float)), np.exp(log_weights.astype(float))
+    sums = p @ weights
+    assert penalties == pytest.approx([0, 600 - sums[1], sums[2] - 9.5, 0], rel=1e-6) and penalties[1:3].min() > 1
+    d_penalty = 0.7 * np.array([[0], [-1], [1], [0]]) * weights * p * (1 - p)
     exact = scores.astype(float)
     exact[2, 4] = exact[3, 200] = -np.inf
-    log_weights, tolerance = np.where(np.arange(m) < needed, 0, log_weight), 1e-11 if dtype == "float64" else 4e-6
+    tolerance = 1e-11 if dtype == "float64" else 4e-6
     for i in range(4):
-        of = answers[limits[i] : limits[i + 1]]
+        of = answers[rows == i]
         value, gradient = softmax_loss(np.tile(exact[i], (len(of), 1)), of, log_weights)
-        assert values[i] == pytest.approx(value, rel=tolerance, abs=tolerance / 10)
-        np.testing.assert_allclose(found[i], gradient.sum(0) + (slopes[i] != 0) * extra[i], tolerance, 1e-30)
+        assert values[i] == pytest.approx(0.5 * value, rel=tolerance, abs=tolerance / 10)
+        least = tolerance / 10 if penalties[i] else 1e-30  # 1 - p is a difference
+        np.testing.assert_allclose(found[i], 0.5 * gradient.sum(0) + d_penalty[i], tolerance, least)
     assert -1e-3 < found[3, 90] < 0
 
 

@@ -9,6 +9,8 @@ import pytest
 import reference
 
 import cardkge
+from cardkge_tools.engine.batches import Sample
+from cardkge_tools.engine.training import batches_of
 
 MODELS = ("distmult", "complex", "ermlp")
 
@@ -118,7 +120,7 @@ def step_case(seed=1, n=7, m=3, n_entities=8):
     ends[: n - 2, :, 0] = 0
     ends[0, 0, 1] = 0
     ends[1], relations[1] = ends[0], relations[0]
-    sample = (
+    sample = Sample(
         np.array([0, 2, 1]),
         np.array([[5, 0], [3, 3], [0, 0]], dtype=np.int32),
         np.array([2, 1, 0]),
@@ -133,7 +135,8 @@ STEP_BOUNDS = np.array([(0, 1), (1, 2), (5, np.inf)], dtype=float)
 
 def as_samples(sample):
     """The sample of a step in the form that `objective` takes: (r, subjects, objects, weights)."""
-    return [(r, s[:count], o, w) for r, s, count, o, w in zip(*sample)]
+    rows = zip(sample.relations, sample.subjects, sample.counts, sample.objects, sample.weights)
+    return [(r, s[:count], o, w) for r, s, count, o, w in rows]
 
 
 def as_ids(ends, relations):
@@ -146,8 +149,10 @@ def take_step(model, accumulators, options, ends, relations, sample, rate, threa
     triples = np.stack([ends[:, 0, 0], relations, ends[:, 0, 1]], axis=1)
     with cardkge.Threads(threads) as pool:
         trainer = cardkge.Trainer(model, accumulators, options, STEP_BOUNDS, triples, pool)
-        trainer.buffers["values"] = np.full(10**6, np.nan, model.dtype)  # an earlier step may have left anything
-        return trainer.step(ends, relations, sample, rate)
+        trainer.gradients.buffer["values"] = np.full(
+            10**6, np.nan, model.dtype
+        )  # an earlier step may have left anything
+        return trainer.step((ends, relations, [] if sample is None else [sample]), rate)
 
 
 @pytest.mark.parametrize("dtype, rtol", [("float64", 1e-10), ("float32", 2e-4)])
@@ -174,7 +179,7 @@ def test_step(model_name, make_model, dtype, rtol, loss, optimizer, accumulator,
     untouched = set(range(8)) - set(ends.ravel())
     if regularised:
         assert parts["G"] > 1
-        untouched -= set(sample[1].ravel()) | set(sample[3].ravel())
+        untouched -= set(sample.subjects.ravel()) | set(sample.objects.ravel())
 
     found = take_step(model, accumulators, options, ends, relations, sample if regularised else None, 0.2)
     total = parts["loss"] + parts["l2"] + 0.6 * parts["G"]
@@ -204,14 +209,14 @@ def test_large_step_in_parallel(model_name, make_model, loss, regularised):
     ends = rng.integers(n_entities, size=(1_500, 3, 2)).astype(np.int32)
     ends[:, :, 0] = 0
     relations = np.sort(rng.integers(3, size=1_500)).astype(np.int32)
-    sample = (
+    sample = Sample(
         np.arange(3),
         np.stack([rng.permutation(n_entities)[:6] for _ in range(3)]).astype(np.int32),
         np.array([6, 6, 4]),
         rng.integers(n_entities, size=(3, 2_900)).astype(np.int32),
         rng.uniform(0, 3, size=(3, 2_900)),
     )
-    sample[3][1, 2_000:] = sample[4][1, 2_000:] = 0  # a smaller sample, filled up
+    sample.objects[1, 2_000:] = sample.weights[1, 2_000:] = 0  # a smaller sample, filled up
     samples = as_samples(sample) if regularised else ()
     expected = {key: array.copy() for key, array in start.params.items()}
     sums = {key: np.full_like(array, 0.1) for key, array in expected.items()}
@@ -221,7 +226,7 @@ def test_large_step_in_parallel(model_name, make_model, loss, regularised):
     touched = np.unique(ends)
     if regularised:
         assert parts["penalty"] > 1
-        touched = np.unique(np.concatenate([touched, sample[1].ravel(), sample[3].ravel()]))
+        touched = np.unique(np.concatenate([touched, sample.subjects.ravel(), sample.objects.ravel()]))
     cardkge.project_rows(expected["entity"], touched)
 
     results = []
@@ -248,9 +253,10 @@ def batches(monkeypatch):
     """Every (ends, relations, learning rate) that training steps on, in order."""
     seen, step = [], cardkge.Trainer.step
 
-    def recording_step(self, ends, relations, sample=None, learning_rate=None):
-        seen.append((ends.copy(), relations.copy(), learning_rate))
-        return step(self, ends, relations, sample, learning_rate)
+    def recording_step(self, batch, rate=None):
+        ends, relations, _ = batch
+        seen.append((ends.copy(), relations.copy(), rate))
+        return step(self, batch, rate)
 
     monkeypatch.setattr(cardkge.Trainer, "step", recording_step)
     return seen
@@ -361,10 +367,11 @@ def test_subjects_of_a_step(toy, monkeypatch):
         options = settings("distmult", subject_pool=pool, subjects=3, sampling="uniform", objects=5)
         run = cardkge.new_run(options, toy, bounds)
         with cardkge.Threads(1) as threads:
-            trainer = cardkge.Trainer(run.model, {}, options, bounds, toy.train, threads)
+            source = batches_of(cardkge.Trainer(run.model, {}, options, bounds, toy.train, threads), toy.train)
             rng, counts = np.random.default_rng(3), np.zeros((3, 12))
             for _ in range(1_500):
-                relations, subjects, takes, objects, weights = trainer.draw(rng)
+                (sample,) = source.samples(rng)
+                relations, subjects, takes, objects, weights, _ = dataclasses.astuple(sample)
                 assert relations.tolist() == [0, 2] and takes.tolist() == [3, 3]
                 assert subjects.shape == (2, 3) and objects.shape == weights.shape == (2, 5)
                 for r, row in zip(relations, subjects):
@@ -618,8 +625,8 @@ def test_default_settings_are_those_of_the_specification():
 def replay(start, accumulators, options, recorded, bounds):
     """The losses of a run whose batches and samples are `recorded`, by the plain definition."""
     losses = []
-    for ends, relations, sample in recorded:
-        samples = as_samples(sample) if sample is not None else ()
+    for ends, relations, drawn in recorded:
+        samples = [one for sample in drawn for one in as_samples(sample)]
         parts, gradients = reference.objective(options.model, start, *as_ids(ends, relations), options, bounds, samples)
         reference.update(start, accumulators, gradients, options, options.learning_rate)
         losses.append(parts["loss"] + parts["l2"] + options.penalty_weight * parts["G"])
@@ -711,9 +718,10 @@ def test_golden_run(model_name, toy, monkeypatch, regularised):
         options = dataclasses.replace(options, sampling="bernoulli", subjects=2, objects=4, penalty_weight=0.5)
     recorded, found, step = [], [], cardkge.Trainer.step
 
-    def recording_step(self, ends, relations, sample=None, learning_rate=None):
-        recorded.append((ends.copy(), relations.copy(), sample))
-        sums = step(self, ends, relations, sample, learning_rate)
+    def recording_step(self, batch, rate=None):
+        ends, relations, samples = batch
+        recorded.append((ends.copy(), relations.copy(), samples))
+        sums = step(self, batch, rate)
         found.append(sums["objective"])
         return sums
 

@@ -1,286 +1,314 @@
-"""Answers: the likeliest completions of a triple, with what is known of them."""
+"""Answers: the completions of a triple, what is known of them, and how many there are. Each query is scored once."""
 
+import copy
 import itertools
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
 
-import click
 import numpy as np
 
 import kernels
-from cardkge import CardkgeError, cardinality_sums
-from cardkge_tools.answers.decoding import acceptable, room_left
+from cardkge import CardkgeError, probability
+from cardkge_tools import SPLITS
+from cardkge_tools.answers.decoding import acceptable, block_of, complete, room_left
 from cardkge_tools.answers.facts import fact_decoder
 from cardkge_tools.answers.opening import aligned_data
 from cardkge_tools.answers.runs import load_run
+from cardkge_tools.answers.scope import KnownTails, scope_pairs
 from cardkge_tools.definitions.softmax import without_loops
-from cardkge_tools.engine.ranking import completions, exact_scores, exact_sums, rank_triples
+from cardkge_tools.engine.ranking import exact_scores, exact_sums, scored_blocks
 from cardkge_tools.engine.threads import Threads
 from cardkge_tools.graph.bound_files import find_bounds
-from cardkge_tools.graph.graphs import known_answers
-from cardkge_tools.graph.spelling import found as id_of
-from cardkge_tools.shell.files import is_stdout, read_blocks, refuse_the_same, replace_file, write_json
-from cardkge_tools.shell.terminal import interval, table, warn
+from cardkge_tools.shell.terminal import counter, warn
+
+CHUNK = 64  # heads of (?, r, t) that are decoded at a time, best score first, as long as more are asked for
+
+
+class Count(NamedTuple):
+    """How many tails a head has (or heads a tail): the known ones, the expected number with these (None where the run
+    is not calibrated), and the bound (lower, upper)."""
+
+    known: int
+    expected: float | None
+    bound: tuple[float, float]
+
+
+class Completion(NamedTuple):
+    """An answer: the entity, the split that its triple is known from (None: new), its score and probability, whether it
+    is accepted (None where the run is not calibrated). Of a head in (?, r, t) besides, the Count of its tails, and its
+    X_hr where that is asked for."""
+
+    entity: int
+    known_in: str | None
+    score: float
+    probability: float
+    accepted: bool | None
+    count: Count | None = None
+    x: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """All completions of one query, best score first. count: of the tails of its head, or of the heads of its tail
+    where bounds of the inverse condition them (else None); x: X_hr of its head."""
+
+    completions: Iterable[Completion]
+    count: Count | None = None
+    x: float | None = None
+
+
+@dataclass(frozen=True)
+class TripleAnswer:
+    """Of one triple: its Completion as a tail, its ranks {"raw", "filtered": {"head", "tail"}}, X_hr and X_rt, and the
+    bounds (lower, upper) of both."""
+
+    completion: Completion
+    ranks: dict
+    sums: tuple[float, float]
+    bounds: tuple[tuple[float, float], tuple[float, float]]
 
 
 class Answers:
-    """The completions of a run's triples. p is calibrated, and conditioned on the run's bounds, where the run is
-    calibrated and its data is there; else sigma of the score."""
+    """The completions of a run's triples.
+
+    p is calibrated, and conditioned on the run's bounds, where the run is calibrated and its data is there. Else it is
+    sigma of the score: as the paper's losses mean it, and with a warning under softmax, which does not. CardkgeError
+    where the data is gone and is needed (`needed`), or the run is calibrated under softmax.
+    """
 
     def __init__(self, folder, data=None, needed=False):
         self.run = run = load_run(folder)
         self.model, self.bounds, self.source = run.best_model(), run.bounds, ""
-        self.dataset = self.loopless = None
+        self.softmax = run.settings.loss == "softmax"
+        self.dataset, self.loopless, self.decoder = None, np.zeros(len(run.relations), bool), None
         self.soft = ""  # said where mined bounds are no limits
-        self.calibrated = False  # whether probabilities are decoded from the calibration
-        self.decoder = None, None  # the last relation that was asked for, and its Decoder
-        self.heads = None  # of the last (?, r, t) that bounds of its tail condition: known and expected heads, bounds
+        self.kept = {}  # relation -> its new facts that `complete` finds
         try:
             self.dataset = aligned_data(run, folder, data, download=False)
         except CardkgeError as error:
             if needed or data:
                 raise
-            warn(f"known triples are not marked: {error}")
+            if self.softmax and run.calibration is not None:
+                raise CardkgeError(
+                    f"{error}; without it no probability is right: those of {folder} are calibrated beside the known"
+                    " triples, and sigma(score) says nothing under softmax"
+                ) from error
+            warn(f"known triples are not marked, and sigma(score) stands for the probability: {error}")
+        if self.softmax and run.calibration is None:
+            warn(f"{folder} is not calibrated: sigma(score) stands for the probability, and says nothing under softmax")
+        if self.dataset is None:
             return
+        self.splits = [KnownTails(getattr(self.dataset, split), *self._sizes()) for split in SPLITS]
         if run.calibration is not None and run.calibration.prior is not None:
             self.source, self.soft = " (mined)", "; given the counts of train and valid, for which it is no limit"
         elif not run.bounds.any():
             self.bounds, self.source = find_bounds("mined", self.dataset)[0], " (mined)"
+        if run.calibration is not None:
+            self.decoder = fact_decoder(run, self.dataset, folder, "all")  # what `complete` uses
+            self.exact = copy.copy(self.decoder)
+            self.exact.floor = 1e-300  # however improbable, a tail is shown
         if run.settings.no_loops:
-            self.loopless = without_loops(self.dataset.train, self.dataset.n_relations)
-        self.folder, self.calibrated = folder, run.calibration is not None
-        if run.settings.loss == "softmax" and not self.calibrated:
-            warn(f"{folder} is not calibrated: sigma(score) stands for the probability, and says nothing under softmax")
+            self.loopless = without_loops(self.dataset.train, len(run.relations))
 
-    def complete(self, relation, head=None, tail=None):
-        """A generator of (entity, split it is known from or None, p, score, whether accepted, expected count or None),
-        best score first."""
-        given, entity = (0, head) if tail is None else (2, tail)
-        known = known_answers(self.dataset, given, entity, relation) if self.dataset else {}
-        hidden = {entity} - known.keys() if self.loopless is not None and self.loopless[relation] else ()
-        answers = zip(*completions(self.model, relation, head, tail), strict=True)
-        answers = ([e, known.get(e), p, score, None, None] for e, p, score in answers if e not in hidden)
-        bounded = tail is not None and self.calibrated and self._of_tail(relation, tail) != (0, math.inf)
-        while part := list(itertools.islice(answers, self.model.n_entities if tail is None or bounded else 64)):
-            for start in range(0, len(part) if self.calibrated else 0, 64 if bounded else len(part)):
-                self._decode(part[start : start + 64] if bounded else part, relation, head, tail)
-            if bounded:
-                self._condition_heads(part, relation, tail)
-            yield from part
+    @property
+    def calibrated(self):
+        """Whether probabilities come from the calibration."""
+        return self.decoder is not None
 
-    def _of_tail(self, relation, tail):
-        """(lower, upper): the run's bounds on the number of heads of (r, t)."""
-        return tuple(self.run.bounds.of(relation, [tail], inverse=True)[0].tolist())
-
-    def _condition_heads(self, part, relation, tail):
-        """Conditions the p of all heads of (?, r, t), of which each is given the bounds of its (h, r), on the bounds of
-        (r, t); accepted are no more than it has room for. Bounds that cannot hold leave nothing new."""
-        lower, upper = self._of_tail(relation, tail)
-        known = sum(bool(answer[1]) for answer in part)
-        new = [answer for answer in part if not answer[1] and answer[2] > 0]
-        least, most = max(math.ceil(lower) - known, 0), upper - known
-        p = np.zeros(len(new))
-        if least <= min(most, len(new)):
-            with np.errstate(divide="ignore"):
-                given = np.array([answer[2] for answer in new])
-                odds = np.clip(np.log(given) - np.log1p(-given), -1e6, 1e6)
-                limits = np.array([[least], [most]], float)
-                kernels.condition_sets(0, 1, np.array([0, len(new)]), odds, *limits, np.ones((1, 1)), p)
-        for answer, probable in zip(new, p.tolist()):
-            answer[2], answer[4] = probable, False
-        best = sorted((answer for answer in new if answer[2] > 0.5), key=lambda answer: -answer[2])
-        for answer in best[: int(min(max(most, 0), len(best)))]:
-            answer[4] = True
-        bound = [lower, None if math.isinf(upper) else upper]
-        self.heads = {"known": known, "expected": known + float(p.sum()), "bounds": bound}
-
-    def _decoder_of(self, relation):
-        """The Decoder of all (h, r) of a relation, kept as long as it is asked for."""
-        if self.decoder[0] != relation:
-            everyone = np.arange(self.model.n_entities)
-            pairs = everyone, np.full(len(everyone), relation)
-            self.decoder = relation, fact_decoder(self.run, self.dataset, self.folder, *pairs, "all")
-            self.decoder[1].floor = 1e-300  # however improbable, it is shown
-        return self.decoder[1]
-
-    def _decode(self, part, relation, head, tail):
-        """Fills in p, whether accepted, and the expected count, of answers to one question."""
-        heads = np.array([head] if tail is None else [answer[0] for answer in part])
-        relations = np.full(len(heads), relation)
-        if tail is None:  # with the ties of the order that they are shown in
-            scores = exact_scores(self.model, relation, head)[None]
-        else:
-            scores = np.ascontiguousarray(self.model.score_tails(heads, relations))
-        decoder = self._decoder_of(relation)
-        found = decoder.decode(heads, relations, scores)
-        p, accepted = np.zeros(scores.shape), np.zeros(scores.shape, bool)
-        p[found["row"], found["ids"]] = found["p"]
-        places = acceptable(found, room_left(decoder.bounds.of(relations, heads), found["known"]), 0.5)
-        accepted[found["row"][places], found["ids"][places]] = True
-        expected = found["known"] + np.bincount(found["row"], found["p"], len(heads))
-        for i, answer in enumerate(part):
-            row, t = (0, answer[0]) if tail is None else (i, tail)
-            answer[2] = 1.0 if answer[1] else float(p[row, t])
-            answer[4:] = bool(answer[1]) or bool(accepted[row, t]), float(expected[row])
-
-    def counts(self, relation, head):
-        """How many tails of (h, r) are known, and how many are expected, the known ones among them."""
-        known = known_answers(self.dataset, 0, head, relation)
-        return len(known), next(self.complete(relation, head))[5]
+    def _sizes(self):
+        return len(self.run.entities), len(self.run.relations)
 
     def limits(self, relation, heads):
         """(n, 2): the bounds of these heads, those of the run or mined ones."""
         return self.bounds.of(relation, heads)
 
-    def report(self, chosen, sums, relation, heads, query):
-        """Answers as JSON: the query, its bounds, X_hr, expected counts, and what the table says of each."""
-        names = ("entity", "known", "probability", "score", "accepted")
-        rows = [dict(zip(names, [self.run.entities[each[0]], *each[1:5]])) for each in chosen]
-        answers = [{"rank": rank} | row for rank, row in enumerate(rows, 1)]
-        bounds = [[None if math.isinf(x) else float(x) for x in pair] for pair in self.limits(relation, heads)]
-        bounds = bounds[0] if query["tail"] is None else bounds
-        return {"query": query, "bounds": bounds, "x": sums.tolist(), "answers": answers} | self.expected(chosen, query)
+    def known(self, relation, head=None, tail=None):
+        """What completes the triple: {id: the first split that it stands in}."""
+        found = {}
+        for split, index in zip(SPLITS, self.splits if self.dataset is not None else ()):
+            _, ids = index.of([head], [relation]) if tail is None else index.heads_of([relation], [tail])
+            found = dict.fromkeys(ids.tolist(), split) | found
+        return found
 
-    def expected(self, chosen, query):
-        """{"expected": a count for the head, or for each head of the answers}, where the run is calibrated."""
-        if not (self.calibrated and chosen):
-            return {}
-        found = {"expected": chosen[0][5] if query["tail"] is None else [each[5] for each in chosen]}
-        return found | ({"heads": self.heads} if self.heads else {})
+    # --- (h, r, ?)
+
+    def tails(self, relation, head):
+        """The Answer to (head, relation, ?)."""
+        scores, p, accepted, count = self._of_head(relation, head)
+        known, x = self.known(relation, head), float(sums_of_sigma(scores[None])[0])
+        order = self._order(relation, head, scores, known)
+        return Answer((_completion(e, known, scores, p, accepted) for e in order.tolist()), count, x)
+
+    def _of_head(self, relation, head):
+        """Scores, p, and (None where not calibrated) whether accepted, (N,) each, of all tails; the Count of them."""
+        scores, known = exact_scores(self.model, relation, head), list(self.known(relation, head))
+        bound = tuple(self.limits(relation, [head])[0].tolist())
+        if not self.calibrated:
+            return scores, probability(scores), None, Count(len(known), None, bound)
+        heads, relations = np.array([head]), np.array([relation])
+        decoded = self.exact.decode(heads, relations, scores[None])
+        p, accepted = np.zeros(len(scores)), np.zeros(len(scores), bool)
+        p[decoded.ids] = decoded.p
+        p[known], accepted[known] = 1, True
+        places = acceptable(decoded, room_left(self.decoder.bounds.of(relations, heads), decoded.known), 0.5)
+        accepted[self._with_room(relation, head, decoded.ids[places])] = True
+        return scores, p, accepted, Count(len(known), float(decoded.expected()[0]), bound)
+
+    def _order(self, relation, given, scores, known):
+        """Entities (N,), best score first, equals by id; without the loop, where the run was trained without."""
+        order = np.argsort(-scores, kind="stable")
+        return order[order != given] if self.loopless[relation] and given not in known else order
+
+    def _with_room(self, relation, head, tails):
+        """Those of new facts (head, relation, tails (n,)), for which (h, r) has room, that `complete` keeps: (r, t) has
+        room for them beside better ones. That takes the answers of all heads in scope, where (r, t) has a bound."""
+        if not len(tails) or not self.decoder.inverse[relation]:
+            return tails
+        room = self.decoder.room_of_tails(np.full(len(tails), relation), tails)
+        heads, facts = self._facts_of(relation)
+        if head in heads:
+            return tails[np.isin(tails, facts[facts[:, 0] == head, 2])]
+        return tails[(facts[:, 2] == tails[:, None]).sum(1) < room]  # beside those that may have tails
+
+    def _facts_of(self, relation):
+        """(heads in scope, new facts (m, 3)) of a relation, as `complete` finds them, kept for further queries."""
+        if relation not in self.kept:
+            heads, relations = scope_pairs(self.dataset.train, *self._sizes(), [relation], self.run.types)
+            self.kept[relation] = heads, complete(self.decoder, heads, relations)[0]
+        return self.kept[relation]
+
+    # --- (?, r, t)
+
+    def heads(self, relation, tail, with_x=False):
+        """The Answer to (?, relation, tail), with the Count of each head's tails where the run is calibrated, and its
+        X_hr where asked for (with_x).
+
+        Either takes the N scores of a head's own query, of CHUNK heads at a time for as long as more answers are asked
+        for. Where bounds of the inverse condition the heads, it takes those of all N heads at once: N x N scores, of
+        which a counter tells, in blocks, by all threads.
+        """
+        scores, known = exact_scores(self.model, relation, tail=tail), self.known(relation, tail=tail)
+        order = self._order(relation, tail, scores, known)
+        bound, room = (0, math.inf), math.inf
+        if self.calibrated:
+            bound = tuple(self.decoder.bounds.of([relation], [tail], inverse=True)[0].tolist())
+            room = bound[1] - len(known)
+        if bound != (0, math.inf) and room >= 1:
+            with counter("decoded: heads") as progress:
+                completions = self._of_heads(relation, tail, order, scores, known, with_x, progress)
+            return self._conditioned(relation, completions, Count(len(known), None, bound))
+        parts = (order[start : start + CHUNK] for start in range(0, len(order), CHUNK))
+        completions = (self._of_heads(relation, tail, part, scores, known, with_x) for part in parts)
+        count = None if bound == (0, math.inf) else Count(len(known), float(len(known)), bound)  # there is no room
+        return Answer(itertools.chain.from_iterable(completions), count)
+
+    def _of_heads(self, relation, tail, heads, scores, known, with_x, progress=None):
+        """A list of Completions of (?, relation, tail) by these heads (n,), the p of each given the bounds of its (h,
+        r); scores (N,) and known are the query's."""
+        n, relations = len(heads), np.full(len(heads), relation)
+        p, sums = probability(scores[heads]).astype(float), np.empty(n)
+        counts, expected = np.zeros(n, int), np.zeros(n)
+        accepted, limits = np.array([head in known for head in heads.tolist()]), self.limits(relation, heads)
+        if self.calibrated:
+            decoder, new = copy.copy(self.decoder), heads[~accepted]
+            triples = np.column_stack((new, relations[: len(new)], np.full(len(new), tail)))
+            decoder.wanted = KnownTails(triples[~decoder.excluded.has(*triples.T)], *self._sizes())
+
+        def each(first, last, rows):
+            part = slice(first, last)
+            if with_x:
+                kernels.sums_of_sigma(rows, sums[part])
+            if self.calibrated:
+                decoded = decoder.decode(heads[part], relations[part], rows)
+                p[part] = np.where(accepted[part], 1, decoded.of_tail(tail))
+                counts[part], expected[part] = decoded.known, decoded.expected()
+                room = room_left(decoder.bounds.of(relations[part], heads[part]), decoded.known)
+                places = acceptable(decoded, room, 0.5)
+                accepted[first + decoded.row[places][decoded.ids[places] == tail]] = True
+
+        if self.calibrated or with_x:
+            with Threads(None) as pool:
+                size = block_of(self.model.n_entities)
+                scored_blocks(self.model, 1, heads, relations, pool, each, size, progress)
+        columns = (each.tolist() for each in (heads, p, accepted, counts, expected, limits, sums))
+        return [
+            Completion(
+                head, known.get(head), float(scores[head]), its_p, yes if self.calibrated else None,
+                Count(count, mean if self.calibrated else None, tuple(bound)), x if with_x else None,
+            )
+            for head, its_p, yes, count, mean, bound, x in zip(*columns, strict=True)
+        ]  # fmt: skip
+
+    def _conditioned(self, relation, completions, heads):
+        """The Answer with these Completions of all heads, of which each p holds given the bounds of its (h, r), given
+        the bounds of (r, t) besides: heads, its Count so far. Accepted are of those that their (h, r) has room for the
+        best as far as there is room, those in scope before others, as `complete` has it. Bounds that cannot hold leave
+        nothing new."""
+        lower, upper = heads.bound
+        new = [each for each in completions if each.known_in is None and each.probability > 0]
+        least, most = max(math.ceil(lower) - heads.known, 0), upper - heads.known
+        p = np.zeros(len(new))
+        if possible := least <= min(most, len(new)):
+            given = np.array([each.probability for each in new])
+            with np.errstate(divide="ignore"):
+                odds = np.clip(np.log(given) - np.log1p(-given), -1e6, 1e6)
+            ends = np.array([[least], [most]], float)
+            kernels.condition_sets(0, 1, np.array([0, len(new)]), odds, *ends, np.ones((1, 1)), p)
+        in_scope = set(scope_pairs(self.dataset.train, *self._sizes(), [relation], self.run.types)[0].tolist())
+        best = sorted(new, key=lambda each: (each.entity not in in_scope, -each.probability, each.entity))
+        best = [each.entity for each in best if each.accepted and possible]
+        kept, given = set(best[: int(min(most, len(best)))]), dict(zip((each.entity for each in new), p.tolist()))
+        completions = [
+            each
+            if each.known_in
+            else each._replace(probability=given.get(each.entity, 0.0), accepted=each.entity in kept)
+            for each in completions
+        ]
+        return Answer(completions, heads._replace(expected=heads.known + float(p.sum())))
+
+    # --- (h, r, t)
+
+    def triple(self, head, relation, tail):
+        """The TripleAnswer of one triple; it needs the data. CardkgeError where a score is NaN."""
+        of_tails, p, accepted, count = self._of_head(relation, head)
+        of_heads, known = exact_scores(self.model, relation, tail=tail), self.known(relation, head)
+        if np.isnan(of_tails).any() or np.isnan(of_heads).any():
+            raise CardkgeError("a score is NaN: the parameters are too large for their dtype; no rank can be taken")
+        completion = _completion(tail, known, of_tails, p, accepted)
+        if head == tail and self.loopless[relation] and tail not in known:
+            completion = completion._replace(probability=0.0)  # no answer
+        others = {"raw": ((), ()), "filtered": (self.known(relation, tail=tail), known)}
+        ranks = {
+            setting: {"head": rank(of_heads, head, heads), "tail": rank(of_tails, tail, tails)}
+            for setting, (heads, tails) in others.items()
+        }
+        x = sums_of_sigma(of_heads[None])[0]
+        if self.model.reciprocal:  # ranks are by (t, r + R, ?), X_rt as ever by (h, r, t)
+            with Threads(1) as threads:
+                x = exact_sums(self.model, True, np.array([relation]), np.array([tail]), threads)[0]
+        bounds = count.bound, tuple(self.run.bounds.of(relation, [tail], inverse=True)[0].tolist())
+        sums = float(sums_of_sigma(of_tails[None])[0]), float(x)
+        return TripleAnswer(completion, ranks, sums, bounds)
 
 
-def show_completions(folder, head, relation, tail, top, min_probability, hide_known, data, json_file=None):
-    """The likeliest tails of (head, relation, ?), or heads of (?, relation, tail), as a table; and how many are
-    expected, beside the bound. json_file: also as JSON, a list of the answers with what the table says of each."""
-    answers = Answers(folder, data, hide_known)
-    run = answers.run
-    r = id_of(run.relations, relation, "relation", run.prefixes)
-    entity = id_of(run.entities, head if tail is None else tail, "entity", run.prefixes)
-    everything = answers.complete(r, **{"head" if tail is None else "tail": entity})
-    shown = (each for each in everything if each[2] >= min_probability and not (hide_known and each[1]))
-    chosen = list(itertools.islice(shown, top))
-    heads = [entity] if tail is None else [each[0] for each in chosen]
-    sums = cardinality_sums(answers.model, r, heads)
-    limits = [interval(*pair) for pair in answers.limits(r, heads)]
-    if json_file:
-        write_json(
-            json_file, answers.report(chosen, sums, r, heads, {"head": head, "relation": relation, "tail": tail})
-        )
-    if is_stdout(json_file):
-        return
-    rows = [
-        [str(rank), run.entities[e], known or "-", f"{p:.4f}", f"{score:.4f}", "yes" if accepted else "-"]
-        for rank, (e, known, p, score, accepted, _) in enumerate(chosen, 1)
-    ]
-    headers = ["rank", "entity", "known", "probability", "score", "accepted"]
-    if not answers.calibrated:
-        headers, rows = headers[:-1], [row[:-1] for row in rows]
-    if tail is not None:
-        counts = [each[5] for each in chosen] if answers.calibrated else sums
-        what = "expected" if answers.calibrated else "X_hr"
-        rows = [[*row, f"{x:.2f}", limit] for row, x, limit in zip(rows, counts, limits, strict=True)]
-        table(rows, [*headers, what, "bound"], "rll")
-        click.echo(
-            f"{'expected tails' if answers.calibrated else 'X_hr'} of each head, beside its bound"
-            f"{answers.source}{answers.soft}"
-        )
-        if answers.heads:
-            known, expected, (lower, upper) = answers.heads.values()
-            bound = interval(lower, math.inf if upper is None else upper)
-            click.echo(f"expected heads of the tail = {expected:.2f}, of which {known} known, bound {bound}")
-        return
-    table(rows, headers, "rll")
-    bound = f"bound {limits[0]}{answers.source}"
-    if answers.calibrated:
-        known, expected = answers.counts(r, entity)
-        given = "; the run has no bounds, and is not conditioned" if not run.bounds.any() else answers.soft
-        click.echo(f"expected count = {expected:.2f}, of which {known} known, {bound}{given}")
-    click.echo(f"X_hr = {sums[0]:.2f}, {bound}")
+def _completion(entity, known, scores, p, accepted):
+    """The Completion of one entity, of arrays (N,)."""
+    yes = None if accepted is None else bool(accepted[entity])
+    return Completion(entity, known.get(entity), float(scores[entity]), float(p[entity]), yes)
 
 
-def show_triple(folder, head, relation, tail, data, json_file=None):
-    """The score and the probability of one triple, and its ranks as a tail and as a head, raw and filtered."""
-    answers = Answers(folder, data, True)
-    run, dataset = answers.run, answers.dataset
-    h, t = (id_of(run.entities, name, "entity", run.prefixes) for name in (head, tail))
-    r = id_of(run.relations, relation, "relation", run.prefixes)
-    model, triple = run.best_model(), np.array([[h, r, t]], np.int32)
-    score = float(exact_scores(model, r, head=h)[t])
-    p = next((answer[2] for answer in answers.complete(r, head=h) if answer[0] == t), 0.0)  # 0: a loop that is none
-    ranks = rank_triples(model, triple, dataset.known)
-    x = {"x_hr": exact_sums_of(model, False, r, h), "x_rt": exact_sums_of(model, True, r, t)}
-    report = {
-        "head": head, "relation": relation, "tail": tail, "score": score, "probability": float(p),
-        "known": known_answers(dataset, 0, h, r).get(t),
-        **{setting: {"head": ranks[setting][0, 0], "tail": ranks[setting][0, 1]} for setting in ("raw", "filtered")},
-        **x,
-    }  # fmt: skip
-    if json_file:
-        write_json(json_file, report)
-    if is_stdout(json_file):
-        return
-    click.echo(f"score {score:.4f}, probability {report['probability']:.4f}, known: {report['known'] or 'no'}\n")
-    rows = [
-        [f"as {side}", *(f"{report[setting][side]:g}" for setting in ("raw", "filtered"))] for side in ("tail", "head")
-    ]
-    table(rows, ["rank", "raw", "filtered"])
-    click.echo(f"tails of the head: X = {x['x_hr']:.2f}, bound {interval(*answers.limits(r, [h])[0])}{answers.source}")
-    bound = interval(*run.bounds.of(r, [t], inverse=True)[0])
-    click.echo(f"heads of the tail: X = {x['x_rt']:.2f}, bound {bound}")
+def rank(scores, answer, known):
+    """The rank of an answer among scores (N,), of ties the mean, other known ones left out, as of `rank_triples`."""
+    others = np.ones(len(scores), bool)
+    others[[*known, answer]] = False
+    right = scores[answer]
+    return 1 + np.sum(scores[others] > right) + np.sum(scores[others] == right) / 2
 
 
-def exact_sums_of(model, inverse, relation, subject):
-    with Threads(1) as threads:
-        return float(exact_sums(model, inverse, np.array([relation]), np.array([subject]), threads)[0])
-
-
-def answer_queries(folder, queries, top, min_probability, hide_known, data, out):
-    """Answers to the queries in a file, `head<TAB>relation` or `?<TAB>relation<TAB>tail` a line: lines of head,
-    relation, tail, probability, score and the split it is known from (- for none), best first in each."""
-    if out is not None:
-        refuse_the_same(queries, out)
-    answers = Answers(folder, data, hide_known)
-    run = answers.run
-    entities, relations = ({name: i for i, name in enumerate(names)} for names in (run.entities, run.relations))
-
-    def lines():
-        for _, head, relation, tail in read_queries(queries, entities, relations, run.prefixes):
-            side = {"head": entities[head]} if tail is None else {"tail": entities[tail]}
-            found = answers.complete(relations[relation], **side)
-            shown = (each for each in found if each[2] >= min_probability and not (hide_known and each[1]))
-            for e, known, p, score, _, _ in itertools.islice(shown, top):
-                names = (head, relation, run.entities[e]) if tail is None else (run.entities[e], relation, tail)
-                yield "\t".join([*names, f"{p:.6g}", f"{score:.6g}", known or "-"]) + "\n"
-
-    if out is None:
-        for line in lines():
-            click.echo(line, nl=False)
-    else:
-        replace_file(out, lambda file: file.writelines(line.encode("utf-8") for line in lines()))
-
-
-def read_queries(path, entities, relations, prefixes=None):
-    """Yield (line number, head, relation, None) or (line number, None, relation, tail) of a file of queries;
-    CardkgeError where a line is none, or a name is unknown."""
-    for number, text in read_blocks(path):
-        for at, line in enumerate(text[:-1].split("\n"), number):
-            if not line.strip():
-                continue
-            fields = line.split("\t")
-            head, relation, tail = [*fields, "?", "?"][:3] if len(fields) in (2, 3) else ("", "", "")
-            if (head == "?") == (tail == "?"):
-                form = "head<TAB>relation, or ?<TAB>relation<TAB>tail"
-                raise CardkgeError(f"{path}:{at}: not a query, {line[:80]!r}; expected {form}")
-            given = _known_name(entities, tail if head == "?" else head, "entity", f"{path}:{at}", prefixes)
-            relation = _known_name(relations, relation, "relation", f"{path}:{at}", prefixes)
-            yield at, *((None, relation, given) if head == "?" else (given, relation, None))
-
-
-def _known_name(names, name, kind, where, prefixes):
-    """The name as the run spells it, with a warning where that is another way."""
-    if name in names:
-        return name
-    try:
-        spelt = list(names)
-        return spelt[id_of(spelt, name, kind, prefixes)]
-    except CardkgeError as error:
-        raise CardkgeError(f"{where}: {error}") from error
+def sums_of_sigma(scores):
+    """(n,) float64: X, the sum of sigma over each row of scores (n, N)."""
+    sums = np.empty(len(scores))
+    kernels.sums_of_sigma(scores, sums)
+    return sums

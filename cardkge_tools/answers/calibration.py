@@ -9,10 +9,11 @@ import numpy as np
 import kernels
 from cardkge import Bounds, CardkgeError, as_bounds, checked_triples
 from cardkge_tools.answers.decoding import Decoder, block_of
-from cardkge_tools.answers.scope import Answers, loops_to_leave_out, scope_pairs, spread
-from cardkge_tools.definitions.counting import count_weights, fit_counts, pair_features
+from cardkge_tools.answers.scope import KnownTails, loops_to_leave_out, scope_pairs, spread
+from cardkge_tools.definitions.counting import N_FEATURES, count_weights, fit_counts, pair_features
 from cardkge_tools.engine.ranking import scored_blocks
 from cardkge_tools.engine.threads import Threads
+from cardkge_tools.shell.files import FORMAT_VERSION, check_version, json_bytes, read_json
 
 BEST = 30  # candidates of each (h, r) that the fit sees all of
 DRAWN = 8  # and those drawn from the rest, each standing for many
@@ -20,12 +21,15 @@ PAIRS = 20_000  # (h, r) without an answer in valid that the fit sees, spread ov
 MOST_PAIRS = 240_000  # as long as no more than these, 1000 of each: with 100, p is far over-confident on fb15k-237
 FOLDS = 5  # parts of valid, of which one at a time is asked while the others are known
 COMMON = 0.3  # precision of the prior, around 0, of what all relations have in common
-PRIOR = 0.1  # precision of a relation's calibration around that of all; chosen by folds within valid
-CEILING = 4.0, 0.15  # mean and precision of the logit of a relation's ceiling
+PRIOR = 0.05  # precision of a relation's calibration around that of all; as the next, chosen by folds within valid
+CEILING = 3.0, 0.3  # mean and precision of the logit of a relation's ceiling
 NO_LIMIT = 2**40  # in the place of an infinite upper bound
 MOST_KNOWN = 1000  # tails; a CountPrior says nothing of heads with more
 GROUPS = 13  # of numbers of known tails, which a CountPrior tells apart
 SIZES = 16  # numbers of new tails that a CountPrior tells apart, the last with all above it
+
+
+ANEW = "`calibrate` writes it anew"  # the remedy of a calibration.json
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,14 +37,17 @@ class Calibration:
     """How the scores of a model become probabilities.
 
     parameters (R, 1 + F + 1) float64 as `calibrated_log_odds` takes them; centre, scale: of `pair_features`; share
-    (R,): v_r, the part of the facts missing from train that valid holds; prior: a CountPrior, of a run with mined
-    bounds.
+    (R,): v_r, the part of the facts missing from train that valid holds; known_share (R,): s_r, the part that is known
+    where it is used (v_r where valid is); bounds: the name of the bounds that it is fitted through; prior: a
+    CountPrior, of a run with mined bounds.
     """
 
     parameters: np.ndarray
-    centre: float
-    scale: float
+    centre: np.ndarray
+    scale: np.ndarray
     share: np.ndarray
+    known_share: np.ndarray
+    bounds: str = "none"
     prior: "CountPrior | None" = None
 
 
@@ -101,7 +108,7 @@ def calibrate(model, splits, share, bounds=None, types=None, threads=None, progr
         raise CardkgeError("calibration: no fact of valid has a head in the scope of its relation; nothing to fit on")
     limits = as_bounds(bounds, r).of(relations, heads)
     queries = _in_turn(candidates, relations, weights, share, limits)
-    return Calibration(fit(queries, r, threads), queries.centre, queries.scale, np.array(share))
+    return Calibration(fit(queries, r, threads), queries.centre, queries.scale, *2 * [np.array(share)])
 
 
 @dataclass(eq=False)
@@ -122,8 +129,8 @@ class Candidates:
 @dataclass(eq=False)
 class Queries:
     """(h, r) as `kernels.thinned_sets` takes them, ordered by relation: starts (n + 1,); log_softmax, found, weights
-    (rows,); features (n, F), least, most (n,) int64; known_share, share, weight, relations (n,). centre, scale: of
-    `pair_features`."""
+    (rows,); features (n, F), least, most (n,) int64; known_share, share, weight, relations (n,). centre, scale (3,):
+    of `pair_features`."""
 
     starts: np.ndarray
     rows: tuple
@@ -134,8 +141,8 @@ class Queries:
     share: np.ndarray
     weight: np.ndarray
     relations: np.ndarray
-    centre: float
-    scale: float
+    centre: np.ndarray
+    scale: np.ndarray
 
 
 def _in_turn(candidates, relations, weights, share, limits):
@@ -173,8 +180,11 @@ def _in_turn(candidates, relations, weights, share, limits):
     )  # else bounds leave nothing to learn, or facts contradict them
     chosen = sound[query]
     v = share[relations[of]]
-    weight, centre = weights[of] * times, np.average(sums, weights=weights[of] * times)
-    scale = max(float(np.sqrt(np.average((sums - centre) ** 2, weights=weight))), 1e-6)
+    weight, features = weights[of] * times, pair_features(sums, counts, best)
+    centre = np.average(features[:, 3:], axis=0, weights=weight)
+    scale = np.sqrt(np.average((features[:, 3:] - centre) ** 2, axis=0, weights=weight))
+    scale = np.maximum(scale, 1e-6)
+    features[:, 3:] = (features[:, 3:] - centre) / scale
     return Queries(
         np.append(0, np.cumsum(np.bincount(query[chosen], minlength=len(of))[sound])),
         (
@@ -182,14 +192,14 @@ def _in_turn(candidates, relations, weights, share, limits):
             found[places[chosen]],
             candidates.weights[places[chosen]],
         ),
-        np.ascontiguousarray(pair_features(sums, counts, best, centre, scale)[sound]),
+        np.ascontiguousarray(features[sound]),
         least[sound].astype(np.int64),
         most[sound].astype(np.int64),
         (v * (FOLDS - 1) / FOLDS)[sound],
         (v / FOLDS / (1 - v * (FOLDS - 1) / FOLDS))[sound],
         weight[sound],
         relations[of][sound],
-        float(centre),
+        centre,
         scale,
     )
 
@@ -261,9 +271,10 @@ def learn_counts(model, calibration, train, valid, seed=0, threads=None, types=N
     expects of them is taken from a sample."""
     n, r = model.n_entities, model.n_relations
     train, valid = checked_triples(train, n, r), checked_triples(valid, n, r)
-    known = Answers(np.concatenate((train, valid)), n, r)
+    known = KnownTails(np.concatenate((train, valid)), n, r)
     heads, relations = scope_pairs(train, n, r, types=types)
-    share = len(known.keys) / (len(known.keys) + len(valid) * (1 / calibration.share - 1))
+    held = np.bincount(valid[:, 1], minlength=r)
+    share = len(known.keys) / (len(known.keys) + (held * (1 / calibration.share - 1)).sum())
     found = known.count(heads, relations)
     groups, rng = relations.astype(np.int64) * GROUPS + group_of(found), np.random.default_rng([seed, 8])
     counts = []
@@ -275,11 +286,11 @@ def learn_counts(model, calibration, train, valid, seed=0, threads=None, types=N
     rank = np.arange(len(heads)) - np.searchsorted(groups[shuffled], groups[shuffled])
     chosen = np.sort(shuffled[rank < max(PAIRS // r, 100)])
     heads, relations, groups = heads[chosen], relations[chosen], groups[chosen]
-    excluded = known.joined(Answers(loops_to_leave_out(train, heads, relations, r), n, r))
+    excluded = known.joined(KnownTails(loops_to_leave_out(train, heads, relations, r), n, r))
     sizes = np.empty((len(chosen), SIZES))
 
     def collect(first, last, decoded):
-        kernels.size_chances(decoded["starts"], decoded["p"], sizes[first:last])
+        kernels.size_chances(decoded.starts, decoded.p, sizes[first:last])
 
     Decoder(model, calibration, None, known, excluded).run(heads, relations, threads, collect)
     usual, of = np.zeros((r * GROUPS, SIZES)), np.bincount(groups, minlength=r * GROUPS)
@@ -290,7 +301,7 @@ def learn_counts(model, calibration, train, valid, seed=0, threads=None, types=N
 
 def _fitting_pairs(heads, relations, valid, n_entities, n_relations, rng):
     """(heads, relations, weights) of those of the pairs in scope that the fit sees, ordered by relation, head."""
-    answered = Answers(valid, n_entities, n_relations).count(heads, relations) > 0
+    answered = KnownTails(valid, n_entities, n_relations).count(heads, relations) > 0
     kept, weights = answered.copy(), np.ones(len(heads))
     most = max(PAIRS // n_relations, min(1000, MOST_PAIRS // n_relations), 100)
     limits = np.searchsorted(relations, np.arange(n_relations + 1))
@@ -307,9 +318,9 @@ def _candidates(model, train, valid, pairs, threads, progress):
     none."""
     heads, relations = pairs
     n, r = model.n_entities, model.n_relations
-    known = Answers(train, n, r)
-    excluded = known.joined(Answers(loops_to_leave_out(train, heads, relations, r), n, r))
-    answers = Answers(valid, n, r).without(excluded)
+    known = KnownTails(train, n, r)
+    excluded = known.joined(KnownTails(loops_to_leave_out(train, heads, relations, r), n, r))
+    answers = KnownTails(valid, n, r).without(excluded)
     draws = np.random.default_rng(7).integers(n, size=(len(heads), DRAWN))
     best, blocks = min(BEST, n), {}
 
@@ -344,3 +355,67 @@ def _candidates(model, train, valid, pairs, threads, progress):
     lengths, *rows = (np.concatenate([blocks[first][i] for first in sorted(blocks)]) for i in range(5))
     total = n - np.diff(excluded.of(heads, relations)[0])
     return Candidates(np.append(0, np.cumsum(lengths)), *rows, known.count(heads, relations), total)
+
+
+def calibration_bytes(found, relations, epoch):
+    """calibration.json of a Calibration: of each of the relations, names, its parameters and share; epoch: of the model
+    that it is fitted to."""
+    of_relations = {
+        name: {"parameters": parameters, "share": share, "known_share": known}
+        for name, parameters, share, known in zip(
+            relations, found.parameters.tolist(), found.share.tolist(), found.known_share.tolist(), strict=True
+        )
+    }
+    content = {
+        "format_version": FORMAT_VERSION, "epoch": epoch, "bounds": found.bounds, "centre": found.centre.tolist(),
+        "scale": found.scale.tolist(), "relations": of_relations,
+    }  # fmt: skip
+    if found.prior is not None:
+        prior, of = found.prior, {}
+        for name, own, usual, heads in zip(relations, prior.counts, prior.usual, prior.heads, strict=True):
+            groups = {str(i): {"heads": int(heads[i]), "sizes": usual[i].tolist()} for i in np.flatnonzero(heads)}
+            of[name] = {"counts": own.tolist(), "groups": groups}
+        content["prior"] = {"share": prior.share, "relations": of}
+    return json_bytes(content)
+
+
+def _read_prior(value, relations):
+    """The CountPrior in a calibration, or None; ValueError and the like where it is none."""
+    if value is None:
+        return None
+    rows = [value["relations"][relation] for relation in relations]
+    counts = [np.array(row["counts"], float) for row in rows]
+    usual, heads = np.zeros((len(rows), GROUPS, SIZES)), np.zeros((len(rows), GROUPS), int)
+    for i, row in enumerate(rows):
+        for group, of in row["groups"].items():
+            usual[i, int(group)], heads[i, int(group)] = of["sizes"], of["heads"]
+    if any(x.ndim != 1 or not len(x) for x in counts):
+        raise ValueError("its counts have another shape")
+    if not all(np.isfinite(x).all() and (x >= 0).all() for x in [usual, heads, *counts]) or not 0 < value["share"] < 1:
+        raise ValueError("a count is out of range")
+    return CountPrior(counts, usual, heads, float(value["share"]))
+
+
+def read_calibration(path, relations, epoch):
+    """The Calibration that `calibration_bytes` wrote, None where there is no file. CardkgeError where it is damaged, or
+    of other relations or another epoch."""
+    if not path.exists():
+        return None
+    value = read_json(path, ANEW)
+    check_version(path, value.get("format_version"), ANEW)
+    try:
+        rows = [value["relations"][relation] for relation in relations]
+        parameters = np.array([row["parameters"] for row in rows], np.float64)
+        centre, scale = (np.array(value[name], np.float64) for name in ("centre", "scale"))
+        shares = [np.array([row[name] for row in rows], np.float64) for name in ("share", "known_share")]
+        prior = _read_prior(value.get("prior"), relations)
+        calibration = Calibration(parameters, centre, scale, *shares, str(value["bounds"]), prior)
+        sound = parameters.shape == (len(relations), N_FEATURES + 2) and centre.shape == scale.shape == (3,)
+        sound = sound and all(np.isfinite(x).all() for x in (parameters, centre, scale)) and (scale > 0).all()
+        if not sound or not all((share >= 0).all() and (share < 1).all() for share in shares):
+            raise ValueError("a number is out of range")
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise CardkgeError(f"{path}: not a calibration of this run ({error}); {ANEW}") from error
+    if value.get("epoch") != epoch:
+        raise CardkgeError(f"{path}: of epoch {value.get('epoch')}, and the run has gone on; {ANEW}")
+    return calibration

@@ -12,12 +12,11 @@ from cardkge import CardkgeError, as_bounds, probability, triple_keys
 from cardkge_tools.answers.decoding import Decoder, room_left
 from cardkge_tools.answers.facts import calibrated_run, run_bounds
 from cardkge_tools.answers.opening import open_to_measure
-from cardkge_tools.answers.scope import Answers, spread
+from cardkge_tools.answers.scope import KnownTails, spread
 from cardkge_tools.definitions.counting import fit_calibration, log_sum_exp
 from cardkge_tools.definitions.measures import label_metrics
-from cardkge_tools.shell.display import shown
 from cardkge_tools.shell.files import is_stdout, read_blocks, write_json
-from cardkge_tools.shell.terminal import counter, say, table, warn
+from cardkge_tools.shell.terminal import counter, say, shown, table, warn
 
 FORM = "head, relation, tail, label with tabs between"
 LABELS = {"1": True, "0": False, "-1": False}
@@ -217,15 +216,15 @@ def full_bounds(bounds, answers, triples):
     Bounds."""
     heads, relations, tails = triples.T
     full = room_left(bounds.of(relations, heads), answers.count(heads, relations)) == 0
-    return full | (room_left(bounds.of(relations, tails, inverse=True), answers.heads_of(relations, tails)) == 0)
+    return full | (room_left(bounds.of(relations, tails, inverse=True), answers.count_heads(relations, tails)) == 0)
 
 
 def features(model, bounds, train, triples):
     """The Features of triples (n, 3) that are asked, given train (m, 3) and bounds: Bounds, (R, 2) or None."""
     n, r = model.n_entities, model.n_relations
     facts = Facts(without(train, triples, n, r), n, r)
-    answers, (heads, relations, tails) = Answers(facts.triples, n, r), triples.T
-    known, frequency = answers.count(heads, relations), np.log(answers.heads_of(relations, tails) + 0.5)
+    answers, (heads, relations, tails) = KnownTails(facts.triples, n, r), triples.T
+    known, frequency = answers.count(heads, relations), np.log(answers.count_heads(relations, tails) + 0.5)
     score, total = softmax_scores(model, facts, triples, 1).T
     head_score, head_total = softmax_scores(model, facts, triples, 0).T
     columns = (
@@ -325,8 +324,8 @@ def by_calibration(run, folder, dataset, triples, threads):
     """{name: p (n,)} where no labels teach: the run's calibration, given its bounds and what train holds beside these
     triples; and for the baseline, the chance that a tail drawn by its frequency, and not one drawn evenly, is t."""
     n, r = len(run.entities), len(run.relations)
-    asked = Answers(triples, n, r)
-    known = Answers(dataset.train, n, r).without(asked)
+    asked = KnownTails(triples, n, r)
+    known = KnownTails(dataset.train, n, r).without(asked)
     decoder = Decoder(run.best_model(), calibrated_run(run, folder), run_bounds(run), known, wanted=asked)
     pairs, place = np.unique(triples[:, 1].astype(np.int64) * n + triples[:, 0], return_inverse=True)
     heads, relations = (pairs % n).astype(np.int32), (pairs // n).astype(np.int32)
@@ -334,15 +333,15 @@ def by_calibration(run, folder, dataset, triples, threads):
     limits = np.searchsorted(place[order], np.arange(len(pairs) + 1))
 
     def consume(first, last, found):
-        keys = found["row"].astype(np.int64) * n + found["ids"]  # ascending
+        keys = found.row.astype(np.int64) * n + found.ids  # ascending
         rows = order[limits[first] : limits[last]]
         wanted = (place[rows] - first) * n + triples[rows, 2]
-        p[rows] = found["p"][np.searchsorted(keys, wanted)]
+        p[rows] = found.p[np.searchsorted(keys, wanted)]
 
     with counter("looked at: (h, r)") as progress:
         decoder.run(heads, relations, threads, consume, progress)
     facts = known.keys // n // n
-    counts = known.heads_of(triples[:, 1], triples[:, 2])
+    counts = known.count_heads(triples[:, 1], triples[:, 2])
     tails = np.unique(facts * n + known.keys % n) // n
     mean = np.bincount(facts, minlength=r) / np.maximum(np.bincount(tails, minlength=r), 1)
     return {None: p, BASELINE: counts / np.maximum(counts + mean[triples[:, 1]], 1e-300)}
@@ -389,9 +388,9 @@ def report_of(p, triples, labels, relations, train, n_entities):
         return found.pop(None) | {"triples": int(np.count_nonzero(chosen)), "baselines": found}
 
     everything = np.ones(len(labels), bool)
-    known = Answers(train, n_entities, len(relations))
+    known = KnownTails(train, n_entities, len(relations))
     in_train = np.isin(triple_keys(*triples.T, n_entities, len(relations)), known.keys)
-    hard = hard_false(triples, labels, known.heads_of(triples[:, 1], triples[:, 2]))
+    hard = hard_false(triples, labels, known.count_heads(triples[:, 1], triples[:, 2]))
     return part_of(everything) | {
         "in_train": {"true": int(np.sum(in_train & labels)), "false": int(np.sum(in_train & ~labels))},
         "hard_false": {

@@ -1,10 +1,13 @@
 """Candidates with their probabilities, block by block, and the new facts among them."""
 
+import functools
+from dataclasses import dataclass
+
 import numpy as np
 
 import kernels
 from cardkge import CardkgeError, as_bounds
-from cardkge_tools.definitions.counting import N_KNOWN, calibration_logits
+from cardkge_tools.definitions.counting import calibrated_log_odds, pair_features
 from cardkge_tools.engine.ranking import scored_blocks
 from cardkge_tools.engine.threads import Threads
 
@@ -19,46 +22,89 @@ def block_of(n_entities):
     return max(1, min(BLOCK, BLOCK_SCORES // n_entities))
 
 
+def log_odds(calibration, relations, log_softmax, features):
+    """Log odds (n,), float64, that candidates are facts, given that so many facts are known.
+
+    relations (n,); log_softmax (n,): over the candidates of their (h, r); features (n, F): `pair_features` of it."""
+    of_train, *_ = calibrated_log_odds(calibration.parameters[relations], log_softmax, features)
+    return of_train + np.log1p(-calibration.known_share[relations])
+
+
+def log_softmax_of(calibration, relations, odds, features):
+    """The log softmax (n,) at which `log_odds` are odds (n,): its inverse; inf where the ceiling is lower."""
+    slope, offset, ceiling = np.split(calibration.parameters[relations], [1, -1], axis=1)
+    odds = odds - np.log1p(-calibration.known_share[relations])
+    with np.errstate(divide="ignore", invalid="ignore"):  # x = odds - log c - log(1 - exp(odds) / exp(logit c))
+        x = odds + np.logaddexp(0, -ceiling[:, 0]) - np.log(-np.expm1(np.minimum(odds - ceiling[:, 0], 0)))
+    return (x - (offset * features).sum(1)) / np.exp(slope[:, 0])
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """The candidates of n pairs (h, r), those of pair i at starts[i] : starts[i + 1], ascending by id.
+
+    starts (n + 1,) int64; of each candidate its pair (row), id, score, and the probability p that it is a fact; of each
+    pair (n,) its known tails, how many candidates it has in all, and whether the data contradicts its bounds.
+    """
+
+    starts: np.ndarray
+    row: np.ndarray
+    ids: np.ndarray
+    scores: np.ndarray
+    p: np.ndarray
+    known: np.ndarray
+    candidates: np.ndarray
+    contradicted: np.ndarray
+
+    def expected(self):
+        """(n,): the expected number of tails of each pair, the known ones among them."""
+        return self.known + np.bincount(self.row, self.p, len(self.known))
+
+    def of_tail(self, tail):
+        """(n,): the p of one tail in each pair, 0 where it is no candidate."""
+        p, here = np.zeros(len(self.known)), self.ids == tail
+        p[self.row[here]] = self.p[here]
+        return p
+
+
 class Decoder:
     """The candidates of (h, r) worth looking at, with the probabilities that they are facts.
 
-    known, excluded, wanted: Answers; excluded (the known ones among them) are no candidates, wanted are looked at
-    however improbable. bounds: Bounds (a CountPrior too), (R, 2), or None: not conditioned.
+    known: KnownTails. excluded, of which the known tails are a part, are no candidates; wanted are looked at however
+    improbable: both are asked as KnownTails are. bounds: Bounds (a
+    CountPrior too), (R, 2), or None: not conditioned. Candidates that are left out have p below `floor`.
     """
 
     def __init__(self, model, calibration, bounds, known, excluded=None, wanted=None):
         self.model, self.calibration, self.floor = model, calibration, LEFT_OUT / model.n_entities
         self.bounds = as_bounds(bounds, model.n_relations)
         self.known, self.excluded, self.wanted = known, known if excluded is None else excluded, wanted
+        self.inverse, self._full = self.bounds.is_bounded(inverse=True), {}
 
     def decode(self, heads, relations, scores, need=0.0):
-        """Of scores (n, N) of n pairs: dict of starts (n + 1,), ids, p, scores (flat: the candidates of pair i are
-        ids[starts[i] : starts[i + 1]]), known (n,) and candidates (n,) counts, contradicted (n,) bool. Candidates whose
-        p is at most `need` may be missing."""
-        n, calibration = len(heads), self.calibration
-        sums, largest = np.empty(n), np.empty(n, scores.dtype)
-        kernels.log_sums(scores, largest, sums)
-        if not np.isfinite(sums).all():
-            raise CardkgeError("a score is not finite: the parameters are too large for their dtype")
+        """The Decoded of n pairs with scores (n, N). Candidates whose p is at most `need` may be missing.
+
+        Given bounds of the inverse, p is 0 where (r, t) has as many known heads as it may have; the other candidates
+        of (h, r) are conditioned without it."""
+        n = len(heads)
         count = self.known.count(heads, relations)
+        lower, upper = (self.bounds.of(relations, heads) - count[:, None]).T
         excluded_starts, excluded = self.excluded.of(heads, relations)
-        wanted_starts, wanted = (np.zeros(n + 1, np.int64), excluded[:0])
+        wanted_starts, wanted = np.zeros(n + 1, np.int64), excluded[:0]
         if self.wanted is not None:
             wanted_starts, wanted = self.wanted.of(heads, relations)
-        lower, upper = (self.bounds.of(relations, heads) - count[:, None]).T
-        of_all, shift = calibration.coefficients[relations], np.log1p(-calibration.share)
-        at_sum = calibration_logits(of_all, sums, sums, count) + shift  # log odds of a score as large as the log sum
-        slope = of_all[np.arange(n), np.minimum(count, N_KNOWN - 1), :2].sum(1)
         candidates = self.model.n_entities - np.diff(excluded_starts)
-        lists = excluded_starts, excluded, wanted_starts, wanted
+        sums, best = self._sums(scores, excluded_starts, excluded)
+        features = pair_features(sums, count, best, self.calibration.centre, self.calibration.scale)
 
         weights = self.bounds.weights(relations, count)
         gain = np.log((weights[:, 1:] / weights[:, :-1]).max(1, initial=1.0))  # of a candidate's log odds, at most
 
-        def least(log_odds):  # scores; given a lower bound every candidate counts
-            found = np.where(lower > 0, -np.inf, sums + (log_odds - at_sum) / slope)
-            return np.nextafter(found.astype(scores.dtype), scores.dtype.type(-np.inf))
+        def least(odds):  # scores of candidates with these log odds; given a lower bound every one is looked at
+            of_odds = sums + log_softmax_of(self.calibration, relations, odds, features)
+            return np.where(lower > 0, -np.inf, of_odds)
 
+        lists = excluded_starts, excluded, wanted_starts, wanted
         lowest = least(np.log(self.floor) - np.minimum(gain, MOST_GAIN))
         if need > self.floor:
             enough = least(np.log(need) - np.log1p(-need) - gain - 1e-6 if need < 1 else np.inf)
@@ -70,16 +116,52 @@ class Decoder:
         else:
             starts, ids = self._live(scores, lowest, *lists)
         row = np.repeat(np.arange(n), np.diff(starts))
-        live = scores[row, ids]
-        log_odds = calibration_logits(of_all[row], live, sums[row], count[row]) + shift
-        p = np.empty(len(ids))
-        kernels.condition_sets(0, n, starts, np.clip(log_odds, -1e6, 1e6), lower, upper, weights, p)
-        contradicted = (upper < 0) | (np.ceil(lower) > candidates)
-        found = {"starts": starts, "ids": ids, "p": p, "scores": live, "row": row}
-        return found | {"known": count, "candidates": candidates, "contradicted": contradicted}
+        found = scores[row, ids]
+        odds = log_odds(self.calibration, relations[row], found - sums[row], features[row])
+        odds = np.clip(odds, -1e6, 1e6)
+        full = self._are_full(relations, row, ids)
+        open_row = row[~full]
+        p, open_p = np.zeros(len(ids)), np.empty(len(open_row))
+        open_starts = np.searchsorted(open_row, np.arange(n + 1))
+        kernels.condition_sets(0, n, open_starts, odds[~full], lower, upper, weights, open_p)
+        p[~full] = open_p
+        contradicted = (upper < 0) | (np.ceil(lower) > candidates - np.bincount(row[full], minlength=n))
+        return Decoded(starts, row, ids, found, p, count, candidates, contradicted)
+
+    def room_of_tails(self, relations, tails):
+        """(n,): how many new heads each (r, t) may get, by bounds of the inverse."""
+        limits = self.bounds.of(relations, tails, inverse=True)
+        return room_left(limits, self.known.count_heads(relations, tails))
+
+    def _are_full(self, relations, row, ids):
+        """(m,) bool: the candidates whose (r, t) has room for no head more."""
+        full = np.zeros(len(ids), bool)
+        for relation in np.unique(relations[self.inverse[relations]]).tolist():
+            if relation not in self._full:  # of all tails, for they are asked for again and again
+                everyone = np.arange(self.model.n_entities)
+                self._full[relation] = self.room_of_tails(np.full(len(everyone), relation), everyone) < 1
+            here = relations[row] == relation
+            full[here] = self._full[relation][ids[here]]
+        return full
+
+    @staticmethod
+    def _sums(scores, starts, excluded):
+        """(n,) each: the log of the sum of exp(score) over the candidates, and the greatest score; 0 where there is no
+        candidate."""
+        candidates = scores.copy()
+        candidates[np.repeat(np.arange(len(scores)), np.diff(starts)), excluded] = -np.inf
+        sums, best = np.empty(len(scores)), np.empty(len(scores), scores.dtype)
+        kernels.log_sums(candidates, best, sums)
+        empty = np.diff(starts) == scores.shape[1]
+        sums[empty], best[empty] = 0, 0
+        if not np.isfinite(sums).all():
+            raise CardkgeError("a score is not finite: the parameters are too large for their dtype")
+        return sums, best
 
     @staticmethod
     def _live(scores, least, *lists):
+        """(starts, ids) of `kernels.live_candidates`; least (n,) is rounded down to the scores' precision."""
+        least = np.nextafter(least.astype(scores.dtype), scores.dtype.type(-np.inf))
         starts, ids = np.empty(len(scores) + 1, np.int64), np.empty(64 * len(scores), np.int32)
         needed = kernels.live_candidates(scores, least, *lists, starts, ids)
         if needed > len(ids):
@@ -98,12 +180,12 @@ class Decoder:
             scored_blocks(self.model, 1, heads, relations, pool, each, block_of(self.model.n_entities), progress)
 
 
-def acceptable(found, room, least):
-    """Places, in `ids` of a decoded block, of the candidates with p > least that are among the room[i] (n,) best of
+def acceptable(decoded, room, least):
+    """Places, among the candidates of a Decoded, of those with p > least that are among the room[i] (n,) best of
     their pair, best first within each; equals by score, then by id."""
-    places = np.flatnonzero(found["p"] > least)
-    row = found["row"][places]
-    order = np.lexsort((found["ids"][places], -found["scores"][places], -found["p"][places], row))
+    places = np.flatnonzero(decoded.p > least)
+    row = decoded.row[places]
+    order = np.lexsort((decoded.ids[places], -decoded.scores[places], -decoded.p[places], row))
     places, row = places[order], row[order]
     rank = np.arange(len(row)) - np.searchsorted(row, row)
     return places[rank < room[row]]
@@ -116,22 +198,29 @@ def room_left(limits, known):
     return np.maximum(upper - known, 0)
 
 
-def with_room_of_tails(decoder, triples):
-    """(m,) bool: which of new facts (m, 3), best first, are kept where each (r, t) has room for so many heads more, by
-    bounds of the inverse; the known heads count."""
-    kept, bounded = np.ones(len(triples), bool), decoder.bounds.is_bounded(inverse=True)
-    rows = np.flatnonzero(bounded[triples[:, 1]])
+def accepted(decoder, triples, p, precision=None):
+    """The rule of acceptance, of facts (m, 3) that their (h, r) has room for, ordered by pair: places, best first
+    (equals in their order), of as many as have a mean p of at least `precision` (None: of all), and of these as far as
+    each (r, t) has room, by bounds of the inverse."""
+    order = np.argsort(-p, kind="stable")
+    if precision is not None:
+        order = order[: threshold_for(p[order], precision)]
+    return order[_with_room_of_tails(decoder, triples[order])]
+
+
+def _with_room_of_tails(decoder, triples):
+    """(m,) bool: which of the facts (m, 3), best first, have room beside the ones before and the known heads."""
+    kept, (_, relations, tails) = np.ones(len(triples), bool), triples.T
+    rows = np.flatnonzero(decoder.inverse[relations])
     if not len(rows):
         return kept
-    _, relations, tails = triples[rows].T
-    known = decoder.known.heads_of(relations, tails)
-    room = room_left(decoder.bounds.of(relations, tails, inverse=True), known)
+    relations, tails = relations[rows], tails[rows]
     _, pair = np.unique(relations.astype(np.int64) * decoder.model.n_entities + tails, return_inverse=True)
     order = np.argsort(pair, kind="stable")
     ordered = pair[order]
     rank = np.empty(len(rows), np.int64)
     rank[order] = np.arange(len(rows)) - np.searchsorted(ordered, ordered)
-    kept[rows] = rank < room
+    kept[rows] = rank < decoder.room_of_tails(relations, tails)
     return kept
 
 
@@ -140,11 +229,11 @@ def probable(decoder, heads, relations, least, threads=None, progress=None):
     pairs, best first within each; and the number of contradicted pairs."""
     blocks = {}
 
-    def consume(first, last, found):
+    def consume(first, last, decoded):
         limits = decoder.bounds.of(relations[first:last], heads[first:last])
-        places = acceptable(found, room_left(limits, found["known"]), least)
-        contradicted = int(np.count_nonzero(found["contradicted"]))
-        blocks[first] = found["row"][places], found["ids"][places], found["p"][places], contradicted
+        places = acceptable(decoded, room_left(limits, decoded.known), least)
+        contradicted = int(np.count_nonzero(decoded.contradicted))
+        blocks[first] = decoded.row[places], decoded.ids[places], decoded.p[places], contradicted
 
     decoder.run(heads, relations, threads, consume, progress, need=least)
     return joined_parts(blocks)
@@ -158,25 +247,25 @@ def joined_parts(parts):
     return *columns, sum(part[3] for part in found)
 
 
-def complete(decoder, heads, relations, least=0.5, precision=None, threads=None, progress=None, look=None):
+def complete(decoder, heads, relations, least=0.5, precision=None, look=None):
     """The new facts of these (h, r), best first (equals by relation, head, score, tail): (triples (m, 3), p (m,), the
-    number of contradicted pairs). Accepted as `evaluate_sets` accepts, and then as far as each (r, t) has room, by
-    bounds of the inverse. look(least): `probable`, done elsewhere."""
-    floor = least if precision is None else min(0.01, precision / 10)
+    number of contradicted pairs). What is `accepted` of the candidates with p > least that their (h, r) has room for;
+    with a precision, as far down as that goes. look(least): `probable` of these pairs, done in another way."""
+    look = look or functools.partial(probable, decoder, heads, relations)
+    floor = least if precision is None else start_of(precision)
     while True:
-        found = look(floor) if look else probable(decoder, heads, relations, floor, threads, progress)
-        pairs, tails, p, contradicted = found
-        order = np.argsort(-p, kind="stable")  # ordered by pair already
-        count = len(order)
-        if precision is not None:
-            count = threshold_for(p[order], precision)
-            if count == len(order) and floor > decoder.floor:  # perhaps there is more
-                floor = max(floor / 100, decoder.floor)
-                continue
-        order = order[:count]
-        triples = np.column_stack((heads[pairs[order]], relations[pairs[order]], tails[order]))
-        kept = with_room_of_tails(decoder, triples)
-        return triples[kept], p[order][kept], contradicted
+        pairs, tails, p, contradicted = look(floor)
+        if precision is not None and floor > decoder.floor and threshold_for(-np.sort(-p), precision) == len(p):
+            floor = max(floor / 100, decoder.floor)  # perhaps there is more
+            continue
+        triples = np.column_stack((heads[pairs], relations[pairs], tails))
+        kept = accepted(decoder, triples, p, precision)
+        return triples[kept], p[kept], contradicted
+
+
+def start_of(precision):
+    """How far down candidates are looked for at first, given a precision."""
+    return min(0.01, precision / 10)
 
 
 def threshold_for(p, precision):

@@ -12,8 +12,7 @@ import click
 
 from cardkge import CardkgeError
 from cardkge_tools.answers.runs import valid_times
-from cardkge_tools.shell.extras import missing_extra
-from cardkge_tools.shell.files import replace_file
+from cardkge_tools.shell.files import missing_extra, replace_file
 from cardkge_tools.shell.terminal import warn
 
 STYLE = {  # to be read on a projector: no letter below 11 points

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cardkge import CardkgeError
-from cardkge_tools.answers.scope import Answers, scope_pairs
+from cardkge_tools.answers.scope import KnownTails, scope_pairs
 from cardkge_tools.graph.bounds import Known, fields_of
 
 FEWEST = 20  # facts missing from train: with fewer, noise decides; v_r is then that of all relations together
@@ -63,10 +63,10 @@ def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
     """
     n, names = dataset.n_relations, dataset.relations
     sizes = dataset.n_entities, n
-    train = Answers(dataset.train, *sizes)
-    valid = Answers(dataset.valid, *sizes).without(train)
+    train = KnownTails(dataset.train, *sizes)
+    valid = KnownTails(dataset.valid, *sizes).without(train)
     known = train.joined(valid)
-    test = Answers(dataset.test, *sizes).without(known)
+    test = KnownTails(dataset.test, *sizes).without(known)
     recorded = known.joined(test)
     square = dataset.n_entities**2
     count = lambda facts: np.bincount(facts.keys // square, minlength=n)  # noqa: E731
@@ -117,7 +117,7 @@ def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
 def unseen_tails(facts, n_relations):
     """u_r (R,), the Good-Turing estimate of the chance that the tail of another fact of r is no entity of the graph:
     the part of r's facts whose tail stands in no other fact, so that without this one the graph would not have it; 1
-    where r has no fact. facts: Answers.
+    where r has no fact. facts: KnownTails.
 
     (A tail that r was not seen with is still a candidate where another relation has it.)
     """

@@ -1,14 +1,17 @@
 """Data sets and runs as a command names them, with a warning for what a user should know of them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
+import numpy as np
 
 from cardkge import CardkgeError
-from cardkge_tools.answers.runs import align_dataset, load_run
+from cardkge_tools import SPLITS
+from cardkge_tools.answers.runs import load_run
 from cardkge_tools.graph.bound_files import find_bounds
-from cardkge_tools.graph.graphs import describe_data, open_data, same_facts
-from cardkge_tools.shell.terminal import warn
+from cardkge_tools.graph.graphs import describe_data, name_triples, open_data, same_facts
+from cardkge_tools.shell.terminal import shown, warn
 
 
 def run_data(run, data=None, **where):
@@ -19,6 +22,43 @@ def run_data(run, data=None, **where):
         if data:
             raise
         raise CardkgeError(f"{error} (--data says where the run's data is now)") from error
+
+
+def align_dataset(dataset, run, skip_unknown=False):
+    """The same Dataset with the ids of `run`, whose vocabulary may be larger or in another order.
+
+    Raises CardkgeError, which counts the names that the run does not know and says the first three; with skip_unknown
+    the triples that have one are left out, and a warning of the data set counts them.
+    """
+    columns, strangers = [], []
+    for kind, names, known in (
+        (("entity", "entities"), dataset.entities, run.entities),
+        (("relation", "relations"), dataset.relations, run.relations),
+    ):
+        ids = {name: i for i, name in enumerate(known)}
+        unknown = [name for name in names if name not in ids]
+        if unknown:
+            some = ", ".join([*(shown(name, quoted=True) for name in unknown[:3]), *["..."] * (len(unknown) > 3)])
+            strangers.append(f"{len(unknown)} {kind[int(len(unknown) > 1)]} ({some})")
+        columns.append(np.array([ids.get(name, -1) for name in names], dtype=np.int32))
+    if strangers and not skip_unknown:
+        raise CardkgeError(
+            f"{dataset.folder}: unknown to the run: {' and '.join(strangers)}; give the data that it was trained on,"
+            " train on this data, or leave out the triples that have them (`evaluate --skip-unknown`)"
+        )
+    entity, relation = columns
+    aligned, left = {}, []
+    for split in SPLITS:
+        h, r, t = np.asarray(getattr(dataset, split)).T
+        triples = np.column_stack((entity[h], relation[r], entity[t]))
+        kept = triples[(triples >= 0).all(1)]
+        if len(kept) < len(triples):
+            left.append(f"{len(triples) - len(kept)} of {len(triples)} {split} triples")
+        aligned[split] = name_triples(kept, run.entities, run.relations)
+    warnings = dataset.warnings
+    if left:
+        warnings += (f"left out, for the run does not know {' and '.join(strangers)}: {', '.join(left)}",)
+    return replace(dataset, entities=run.entities, relations=run.relations, warnings=warnings, **aligned)
 
 
 def open_run(folder, data=None, skip_unknown=False, calibrated=True):

@@ -2,35 +2,28 @@
 
 model.npz is the state: what training needs to go on, bit by bit. config.json says what the run is (settings, data),
 bounds.tsv and history.csv what their names say; metrics.json holds the test metrics, and calibration.json the
-calibration (counts.Calibration), of exactly the state in model.npz, or is absent.
+calibration (calibration.Calibration), of exactly the state in model.npz, or is absent.
 """
 
 import contextlib
 import copy
 import csv
-import errno
 import hashlib
 import json
-import math
 import os
-import shutil
-import tempfile
-import time
 import typing
 import zipfile
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import numpy as np
 
 import cardkge
-from cardkge import HITS, MODELS, CardkgeError, Model, as_bounds, project_rows
-from cardkge_tools import RUN_FILES, SPLITS, TEXTS
-from cardkge_tools.answers.calibration import GROUPS, SIZES, Calibration, CountPrior
-from cardkge_tools.definitions.counting import N_KNOWN
+from cardkge import MODELS, CardkgeError, Model, as_bounds, project_rows
+from cardkge_tools import SPLITS
+from cardkge_tools.answers.calibration import Calibration, calibration_bytes, read_calibration
 from cardkge_tools.definitions.settings import DIMS, OWN_DIM, Settings, fits, option_name
 from cardkge_tools.engine.ranking import check_finite
-from cardkge_tools.engine.training import best_first
 from cardkge_tools.graph.bound_files import find_bounds
 from cardkge_tools.graph.bounds import (
     Bound,
@@ -43,18 +36,23 @@ from cardkge_tools.graph.bounds import (
     types_text,
     vocabulary,
 )
-from cardkge_tools.graph.graphs import describe_data, join_names, name_triples, vocabulary_digest
+from cardkge_tools.graph.graphs import describe_data, join_names, vocabulary_digest
 from cardkge_tools.graph.rdf import Prefixes, prefixes_text, read_prefixes
-from cardkge_tools.shell.display import shown
-from cardkge_tools.shell.files import REMEDY, csv_text, json_bytes, read_json, replace_file
+from cardkge_tools.shell.files import (
+    FORMAT_VERSION,
+    REMEDY,
+    check_version,
+    csv_text,
+    json_bytes,
+    read_json,
+    remove_stages,
+    replace_file,
+    replace_files,
+)
 
-FORMAT_VERSION = 1
-NEWER = ["schedule", "n3", "reciprocal", "softmax_candidates", "no_loops", "final", "extra_negatives"]
-NEWER += ["relation_weight"]
-LATER = {option_name(name): getattr(Settings(), name) for name in NEWER}  # settings that older runs have not: as there
-GONE = {"softmax-cut", "exact-epochs"}  # settings of older runs under softmax, which are read without them
-ANEW = "`calibrate` writes it anew"  # the remedy of a calibration.json
-STAGE = ".saving"  # begins the name of a folder inside the run that holds the new files until all are complete
+SINCE_1_0 = ["schedule", "n3", "reciprocal", "softmax_candidates", "no_loops", "final", "extra_negatives"]
+SINCE_1_0 += ["relation_weight"]
+OF_1_0 = {option_name(name): getattr(Settings(), name) for name in SINCE_1_0}  # which a run of 1.0.0 does not say
 
 
 @dataclass
@@ -77,7 +75,6 @@ class Run:
     calibration: Calibration | None = None  # how its scores become probabilities
     types: Types = field(default_factory=Types)  # classes of the entities
     prefixes: Prefixes = field(default_factory=Prefixes)  # of the IRIs that the names stand for
-    gone: dict = field(default_factory=dict)  # settings that are none now, of an older run (`read_config`)
     notes: tuple = ()  # of a new run: what is to be said of its bounds
 
     def best_model(self):
@@ -129,43 +126,6 @@ def new_run(settings, dataset, bounds=None):
     return Run(settings, *names, model, accumulators, bounds, data=describe_data(dataset), **more)
 
 
-def align_dataset(dataset, run, skip_unknown=False):
-    """The same Dataset with the ids of `run`, whose vocabulary may be larger or in another order.
-
-    Raises CardkgeError, which counts the names that the run does not know and says the first three; with skip_unknown
-    the triples that have one are left out, and a warning of the data set counts them.
-    """
-    columns, strangers = [], []
-    for kind, names, known in (
-        (("entity", "entities"), dataset.entities, run.entities),
-        (("relation", "relations"), dataset.relations, run.relations),
-    ):
-        ids = {name: i for i, name in enumerate(known)}
-        unknown = [name for name in names if name not in ids]
-        if unknown:
-            some = ", ".join([*(shown(name, quoted=True) for name in unknown[:3]), *["..."] * (len(unknown) > 3)])
-            strangers.append(f"{len(unknown)} {kind[int(len(unknown) > 1)]} ({some})")
-        columns.append(np.array([ids.get(name, -1) for name in names], dtype=np.int32))
-    if strangers and not skip_unknown:
-        raise CardkgeError(
-            f"{dataset.folder}: unknown to the run: {' and '.join(strangers)}; give the data that it was trained on,"
-            " train on this data, or leave out the triples that have them (`evaluate --skip-unknown`)"
-        )
-    entity, relation = columns
-    aligned, left = {}, []
-    for split in SPLITS:
-        h, r, t = np.asarray(getattr(dataset, split)).T
-        triples = np.column_stack((entity[h], relation[r], entity[t]))
-        kept = triples[(triples >= 0).all(1)]
-        if len(kept) < len(triples):
-            left.append(f"{len(triples) - len(kept)} of {len(triples)} {split} triples")
-        aligned[split] = name_triples(kept, run.entities, run.relations)
-    warnings = dataset.warnings
-    if left:
-        warnings += (f"left out, for the run does not know {' and '.join(strangers)}: {', '.join(left)}",)
-    return replace(dataset, entities=run.entities, relations=run.relations, warnings=warnings, **aligned)
-
-
 def is_run(folder):
     """Whether the folder holds a run, perhaps a damaged one: its config.json or model.npz is one of ours."""
     with contextlib.suppress(CardkgeError):
@@ -179,10 +139,8 @@ def is_run(folder):
 def save_run(run, folder):
     """Write the run to its folder, which is made if need be; files not of a run are left alone.
 
-    All files are completed in a folder inside it before the first is renamed into place, so a
-    full disk leaves the old state whole. model.npz is the last renamed (before metrics.json, which
-    belongs to it): cut short between two renames, the text files are at most ahead of it, and
-    load_run drops what is. Parameters that are not finite are refused.
+    All files are written or none (`replace_files`): a full disk leaves the old state whole. Parameters that are not
+    finite are refused.
 
     The bytes of model.npz depend on the settings and the state alone, not on time or place (in
     mid-epoch they hold the seconds that the epoch took so far).
@@ -193,45 +151,17 @@ def save_run(run, folder):
     if run.metrics is not None:
         contents["metrics.json"] = json_bytes(run.metrics)
     if run.calibration is not None:
-        contents["calibration.json"] = json_bytes(_calibration_dict(run))
-    stage = None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        remove_stages(folder)
-        stage = Path(tempfile.mkdtemp(prefix=STAGE, dir=folder))
-        # not compressed: trained parameters barely shrink
-        replace_file(stage / "model.npz", lambda file: np.savez(file, **_arrays(run)))
-        contents |= _texts(run)
-        for name, content in contents.items():
-            replace_file(stage / name, lambda file, content=content: file.write(content))
+        contents["calibration.json"] = calibration_bytes(run.calibration, run.relations, _kept_epoch(run))
+    contents |= _texts(run)
+    writes = {name: lambda file, content=content: file.write(content) for name, content in contents.items()}
+
+    def check(stage):
         *_, bounds = _read_texts(stage, run.entities, run.relations)
         if _bounds_digest(bounds) != _bounds_digest(run.bounds):
             raise CardkgeError(f"{folder}: the run is not saved, for its bounds are not read back as they were written")
-        for name in ("metrics.json", "calibration.json"):  # of an older state
-            (folder / name).unlink(missing_ok=True)
-        for name in RUN_FILES:
-            if name in contents or name == "model.npz":
-                os.replace(stage / name, folder / name)
-            elif name in TEXTS:  # of a run that this one replaces
-                (folder / name).unlink(missing_ok=True)
-    except OSError as error:
-        remedy = "make room, or choose another folder with --out"
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            remedy = "make the folder writable, or work on a copy of it"
-        raise CardkgeError(f"{folder}: the run cannot be saved here ({error.strerror or error}); {remedy}") from error
-    except CardkgeError as error:  # of one of the files, under its name for the time being
-        raise CardkgeError(str(error).replace(str(stage), str(folder)) if stage else str(error)) from error
-    finally:
-        if stage:
-            shutil.rmtree(stage, ignore_errors=True)
 
-
-def remove_stages(folder, age=3600):
-    """Remove what a save that was killed has left in the folder; a save at work is younger than `age` seconds."""
-    for left in Path(folder).glob(f"{STAGE}*"):
-        with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime >= age:
-                shutil.rmtree(left, ignore_errors=True)
+    # not compressed: trained parameters barely shrink
+    replace_files(folder, {"model.npz": lambda file: np.savez(file, **_arrays(run))} | writes, check)
 
 
 def save_metrics(run, folder):
@@ -241,67 +171,13 @@ def save_metrics(run, folder):
 
 def save_calibration(run, folder):
     """Write calibration.json of a run that is saved but for its calibration."""
-    replace_file(Path(folder) / "calibration.json", lambda file: file.write(json_bytes(_calibration_dict(run))))
+    content = calibration_bytes(run.calibration, run.relations, _kept_epoch(run))
+    replace_file(Path(folder) / "calibration.json", lambda file: file.write(content))
 
 
-def _calibration_dict(run):
-    """What calibration.json says: for each relation a, b, c of `calibration_logits`, for 0, 1 and more known tails."""
-    found = run.calibration
-    names = "score", "log_softmax", "constant"
-    coefficients = {
-        relation: dict(zip(names, rows.T.tolist(), strict=True))
-        for relation, rows in zip(run.relations, found.coefficients, strict=True)
-    }
-    counts = {"share": found.share, "valid": found.valid, "missing": found.missing}
-    epoch = run.best["epoch"] if run.best else run.epoch
-    content = {"format_version": FORMAT_VERSION, "epoch": epoch, **counts, "coefficients": coefficients}
-    if found.prior is not None:
-        prior, of = found.prior, {}
-        for name, own, usual, heads in zip(run.relations, prior.counts, prior.usual, prior.heads, strict=True):
-            groups = {str(i): {"heads": int(heads[i]), "sizes": usual[i].tolist()} for i in np.flatnonzero(heads)}
-            of[name] = {"counts": own.tolist(), "groups": groups}
-        content["prior"] = {"share": prior.share, "relations": of}
-    return content
-
-
-def _read_prior(value, relations):
-    """The CountPrior in a calibration, or None; ValueError and the like where it is none."""
-    if value is None:
-        return None
-    rows = [value["relations"][relation] for relation in relations]
-    counts = [np.array(row["counts"], float) for row in rows]
-    usual, heads = np.zeros((len(rows), GROUPS, SIZES)), np.zeros((len(rows), GROUPS), int)
-    for i, row in enumerate(rows):
-        for group, of in row["groups"].items():
-            usual[i, int(group)], heads[i, int(group)] = of["sizes"], of["heads"]
-    if any(x.ndim != 1 or not len(x) for x in counts):
-        raise ValueError("its counts have another shape")
-    if not all(np.isfinite(x).all() and (x >= 0).all() for x in [usual, heads, *counts]) or not 0 < value["share"] < 1:
-        raise ValueError("a count is out of range")
-    return CountPrior(counts, usual, heads, float(value["share"]))
-
-
-def _read_calibration(path, run):
-    """The Calibration in the file, None where there is none; CardkgeError where it is damaged, or of another epoch."""
-    if not path.exists():
-        return None
-    value = read_json(path, ANEW)
-    _check_version(path, value.get("format_version"), ANEW)
-    try:
-        rows = [value["coefficients"][relation] for relation in run.relations]
-        coefficients = np.array([[row[name] for name in ("score", "log_softmax", "constant")] for row in rows], float)
-        calibration = Calibration(
-            np.ascontiguousarray(coefficients.transpose(0, 2, 1)), float(value["share"]), int(value["valid"]),
-            int(value["missing"]), _read_prior(value.get("prior"), run.relations),
-        )  # fmt: skip
-        sound = np.isfinite(coefficients).all() and (coefficients[:, :2].sum(1) > 0).all() and 0 < calibration.share < 1
-        if coefficients.shape[1:] != (3, N_KNOWN) or not sound:
-            raise ValueError("a coefficient is out of range")
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise CardkgeError(f"{path}: not a calibration of this run ({error}); {ANEW}") from error
-    if value.get("epoch") != (run.best["epoch"] if run.best else run.epoch):
-        raise CardkgeError(f"{path}: of epoch {value.get('epoch')}, and the run has gone on; {ANEW}")
-    return calibration
+def _kept_epoch(run):
+    """The epoch of `best_model`."""
+    return run.best["epoch"] if run.best else run.epoch
 
 
 def load_run(folder, calibrated=True):
@@ -317,7 +193,7 @@ def load_run(folder, calibrated=True):
     if not os.path.exists(folder / "config.json"):
         raise CardkgeError(f"{folder}: not a run, for it has no config.json; give a folder that train has written")
     remove_stages(folder)
-    settings, data, gone = read_config(folder)
+    settings, data = read_config(folder)
     path = folder / "model.npz"
     arrays = _read_arrays(path)
     state = _parse_state(path, arrays, settings)
@@ -354,76 +230,14 @@ def load_run(folder, calibrated=True):
         epoch=state["epoch"],
         step=state["step"],
         partial=state["partial"],
-        history=_read_history(folder / "history.csv", state["epoch"]),
+        history=read_history(folder / "history.csv", state["epoch"]),
         best=best,
         metrics=read_json(metrics_path) if metrics_path.exists() else None,
         data=data,
-        gone=gone,
     )
     if calibrated:
-        run.calibration = _read_calibration(folder / "calibration.json", run)
+        run.calibration = read_calibration(folder / "calibration.json", relations, _kept_epoch(run))
     return run
-
-
-def read_config(folder):
-    """Of a saved run: its Settings; the `describe_data` of its data; and of a run under softmax what it was trained
-    with and is no setting now, option name -> value, where not 0: its steps cannot be repeated. CardkgeError as
-    `load_run`."""
-    return _parse_config(Path(folder) / "config.json")
-
-
-def read_outcome(folder):
-    """What a finished run came to, without reading its parameters.
-
-    Returns {"epoch": the one kept, "valid": {"mrr", "hits@10"} there, or None where nothing was validated, "test": as
-    in metrics.json, "seconds": of training}. Raises CardkgeError as `load_run` does, and where the run is not finished.
-    """
-    folder = Path(folder)
-    test, epochs = read_json(folder / "metrics.json"), read_json(folder / "config.json").get("epoch")
-    if type(epochs) is not int:
-        raise CardkgeError(f"{folder / 'config.json'}: 'epoch' is {epochs!r}, expected int; {REMEDY}")
-    history = _read_history(folder / "history.csv", epochs)
-    wanted, file = {"mrr", "mean_rank", *(f"hits@{n}" for n in HITS)}, "metrics.json"
-    try:
-        for setting in ("filtered", "raw"):
-            if not all(fits(test[setting]["both"][name], float) for name in wanted):
-                raise TypeError(f"{setting} metrics are no numbers")
-        file = "history.csv"
-        seconds = sum(record["seconds"] for record in history)
-        validated = [record for record in history if "valid_hits@10" in record]
-        order = best_first(read_json(folder / "config.json")["settings"]["loss"])
-        best = max(
-            validated,
-            key=lambda record: order({name: record[f"valid_{name}"] for name in ("mrr", "hits@10")}),
-            default=None,
-        )
-    except (KeyError, TypeError) as error:
-        raise CardkgeError(f"{folder / file}: damaged ({error}); {REMEDY}") from error
-    return {
-        "epoch": best["epoch"] if best else len(history),
-        "valid": {name: best[f"valid_{name}"] for name in ("mrr", "hits@10")} if best else None,
-        "test": test,
-        "seconds": seconds,
-    }
-
-
-def violations_json(part):
-    """What `violations --json` holds of a run; an upper bound of null is none."""
-    names = ("lower", "upper", "subjects", "outside", "mean", "quartiles")
-    return {relation: {n: None if v[n] == math.inf else v[n] for n in names} for relation, v in part.items()}
-
-
-def read_violations(path):
-    """The violations of one run, as `violations RUN --json` writes them: relation -> {"lower", "upper" (inf for null),
-    "subjects", "outside", "mean"}."""
-    try:
-        (found,) = read_json(Path(path)).values()
-        parts = {relation: dict(v, upper=np.inf if v["upper"] is None else v["upper"]) for relation, v in found.items()}
-        return {
-            r: {n: float(v[n]) for n in ("lower", "upper", "subjects", "outside", "mean")} for r, v in parts.items()
-        }
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CardkgeError(f"{path}: not the violations of one run; remove this file") from error
 
 
 def valid_times(run):
@@ -434,11 +248,6 @@ def valid_times(run):
         for record, second in zip(run.history, seconds, strict=True)
         if "valid_mrr" in record
     ]
-
-
-def average_sum(violations):
-    """The mean over the relations of the mean X_hr of each (the paper's Figure 3)."""
-    return float(np.mean([v["mean"] for v in violations.values()]))
 
 
 def _settings_dict(run):
@@ -452,7 +261,7 @@ def _config(run):
     return {
         "format_version": FORMAT_VERSION,
         "program": f"cardkge {cardkge.__version__}",
-        "settings": _settings_dict(run) | run.gone,
+        "settings": _settings_dict(run),
         "data": run.data,
         "epoch": run.epoch,
     }
@@ -529,30 +338,17 @@ def _split_names(path, arrays, kind, count):
     return names
 
 
-def _check_version(path, version, remedy=REMEDY):
-    """CardkgeError for a format version that this program does not read."""
-    if type(version) is not int or version < 1:
-        raise CardkgeError(f"{path}: format_version is {version!r}, not a number; {remedy}")
-    if version > FORMAT_VERSION:
-        raise CardkgeError(
-            f"{path}: format version {version} is later than {FORMAT_VERSION}, the last that this "
-            "program reads; use the newer program that wrote it"
-        )
-
-
-def _parse_config(path):
-    """What `read_config` finds in config.json."""
+def read_config(folder):
+    """The Settings of a saved run, and the `describe_data` of its data. CardkgeError as `load_run`."""
+    path = Path(folder) / "config.json"
     config = read_json(path)
-    _check_version(path, config.get("format_version"))
+    check_version(path, config.get("format_version"))
     parts = [config.get("settings"), config.get("data")]
     kinds = typing.get_type_hints(Settings)
     sizes = dict.fromkeys(("entities", "relations", *SPLITS), int)
     wanted = [{option_name(name): kinds[name] for name in kinds}, {"sha256": str, **sizes}]
-    gone = {}
-    if isinstance(parts[0], dict):  # a run from before a setting was there has what it is with the paper's losses
-        if parts[0].get("loss") == "softmax":
-            gone = {name: parts[0][name] for name in sorted(GONE) if parts[0].get(name)}
-        parts[0] = LATER | {name: value for name, value in parts[0].items() if name not in GONE}
+    if isinstance(parts[0], dict):
+        parts[0] = OF_1_0 | parts[0]
     for part, found, expected in zip(("settings", "data"), parts, wanted, strict=True):
         if not isinstance(found, dict):
             raise CardkgeError(f"{path}: it has no object {part!r}; {REMEDY}")
@@ -568,7 +364,7 @@ def _parse_config(path):
         settings = Settings(**{name: parts[0][option_name(name)] for name in kinds})
     except CardkgeError as error:
         raise CardkgeError(f"{path}: {error}") from error
-    return settings, parts[1], gone
+    return settings, parts[1]
 
 
 def _read_arrays(path):
@@ -588,7 +384,7 @@ def _parse_state(path, arrays, settings):
     """The member `state` of model.npz, its types checked."""
     try:
         state = json.loads(arrays["state"].tobytes().decode())
-        _check_version(path, state["format_version"])
+        check_version(path, state["format_version"])
         best = state["best"]
         counts = [state["epoch"], state["step"], *([best["epoch"]] if best else [])]
         floats = [*state["partial"].values(), *(best.values() if best else [])]
@@ -596,7 +392,7 @@ def _parse_state(path, arrays, settings):
             raise ValueError("a count is no whole number")
         if not all(fits(x, float) for x in floats):
             raise ValueError("a sum is no number")
-        stored = LATER | dict(state["settings"])
+        stored = OF_1_0 | state["settings"]
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise CardkgeError(f"{path}: its state is damaged ({reason}); {REMEDY}") from error
@@ -632,7 +428,7 @@ def _history_text(history):
     return csv_text(columns, rows)
 
 
-def _read_history(path, epochs):
+def read_history(path, epochs):
     """The records of the first `epochs` epochs: the file may be ahead of model.npz, see save_run."""
     try:
         with open(path, encoding="utf-8", newline="") as file:

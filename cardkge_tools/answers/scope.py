@@ -1,5 +1,7 @@
 """Which (h, r) there are, and what is known of them."""
 
+import functools
+
 import numpy as np
 
 from cardkge import triple_keys
@@ -58,31 +60,42 @@ def _their_class(entities, types):
     return types.members(types.classes[smallest]) if having[smallest] and len(of_these) else np.empty(0, np.int64)
 
 
-class Answers:
-    """The tails of each (h, r) in some triples (n, 3): `of(heads, relations)` gives (starts, tails), the tails of pair
-    i being tails[starts[i] : starts[i + 1]], ascending, each once."""
+class KnownTails:
+    """An index of triples (n, 3): the tails of each (h, r) and the heads of each (r, t), each once.
+
+    keys (m,) int64: the `triple_keys` of the distinct triples, ascending.
+    """
 
     def __init__(self, triples, n_entities, n_relations):
         self.n_entities = n_entities
         self.keys = sorted_distinct(triple_keys(*np.asarray(triples).T, n_entities, n_relations))
 
-    def of(self, heads, relations):
-        pairs = (np.asarray(relations, np.int64) * self.n_entities + heads) * self.n_entities
-        first = np.searchsorted(self.keys, pairs)
-        lengths = np.searchsorted(self.keys, pairs + self.n_entities) - first
-        places, _ = spread(first, lengths)
-        return np.append(0, np.cumsum(lengths)), (self.keys[places] % self.n_entities).astype(np.int32)
+    @functools.cached_property
+    def turned(self):
+        """(m,) int64: the same triples as keys of (relation, tail, head), ascending."""
+        n = self.n_entities
+        return np.sort((self.keys // n // n * n + self.keys % n) * n + self.keys // n % n)
 
-    def count(self, heads, relations):
-        """How many tails each pair has."""
-        return np.diff(self.of(heads, relations)[0])
+    def of(self, heads, relations):
+        """(starts (n + 1,), tails): the tails of pair i are tails[starts[i] : starts[i + 1]], ascending."""
+        return self._under(self.keys, relations, heads)
 
     def heads_of(self, relations, tails):
-        """How many heads each (r, t) has, (n,)."""
-        n = self.n_entities
-        turned = np.sort((self.keys // n // n) * n + self.keys % n)
-        wanted = np.asarray(relations, np.int64) * n + tails
-        return np.searchsorted(turned, wanted, "right") - np.searchsorted(turned, wanted, "left")
+        """(starts (n + 1,), heads): the heads of (relations[i], tails[i]), as in `of`."""
+        return self._under(self.turned, relations, tails)
+
+    def count(self, heads, relations):
+        """(n,): how many tails each (h, r) has."""
+        return np.diff(self._limits(self.keys, relations, heads), axis=0)[0]
+
+    def count_heads(self, relations, tails):
+        """(n,): how many heads each (r, t) has."""
+        return np.diff(self._limits(self.turned, relations, tails), axis=0)[0]
+
+    def has(self, heads, relations, tails):
+        """(n,) bool: which triples are in the index."""
+        keys = (np.asarray(relations, np.int64) * self.n_entities + heads) * self.n_entities + tails
+        return np.append(self.keys, -1)[np.searchsorted(self.keys, keys)] == keys
 
     def without(self, other):
         """The same but for the triples of `other`."""
@@ -92,10 +105,40 @@ class Answers:
         """The triples of either."""
         return self._like(sorted_distinct(np.concatenate((self.keys, other.keys))))
 
+    def _limits(self, keys, relations, entities):
+        """(2, n): where the keys of each (relation, entity) begin, and where they end."""
+        first = (np.asarray(relations, np.int64) * self.n_entities + entities) * self.n_entities
+        return np.stack((np.searchsorted(keys, first), np.searchsorted(keys, first + self.n_entities)))
+
+    def _under(self, keys, relations, entities):
+        first, last = self._limits(keys, relations, entities)
+        places, _ = spread(first, last - first)
+        return np.append(0, np.cumsum(last - first)), (keys[places] % self.n_entities).astype(np.int32)
+
     def _like(self, keys):
-        answers = object.__new__(Answers)
-        answers.n_entities, answers.keys = self.n_entities, keys
-        return answers
+        known = object.__new__(KnownTails)
+        known.n_entities, known.keys = self.n_entities, keys
+        return known
+
+
+class KnownAndLoops:
+    """What is no candidate of (h, r): its known tails, and h itself where r is irreflexive, which (R,) bool says."""
+
+    def __init__(self, known, irreflexive):
+        self.known, self.irreflexive = known, irreflexive
+
+    def of(self, heads, relations):
+        """As `KnownTails.of`."""
+        n, (starts, tails) = self.known.n_entities, self.known.of(heads, relations)
+        rows = np.flatnonzero(self.irreflexive[relations])
+        known = np.repeat(np.arange(len(heads)), np.diff(starts)) * n + tails
+        keys = sorted_distinct(np.concatenate((known, rows * n + np.asarray(heads)[rows])))
+        return np.searchsorted(keys, np.arange(len(heads) + 1) * n), (keys % n).astype(np.int32)
+
+    def has(self, heads, relations, tails):
+        """(n,) bool: which triples are no candidates."""
+        loops = self.irreflexive[relations] & (np.asarray(heads) == tails)
+        return self.known.has(heads, relations, tails) | loops
 
 
 def loops_to_leave_out(train, heads, relations, n_relations):

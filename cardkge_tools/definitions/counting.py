@@ -195,17 +195,20 @@ def conditioned(log_odds, lower, upper, weights=(1.0,)):
 # ------------------------------------------------------------------------------------------------------------------
 
 
-def pair_features(log_sums, known, best, centre, scale):
-    """What the offset of (h, r) is made of, (n, 6): 1; its log sum less the mean, in standard deviations; whether it
-    has no known tail; whether it has two or more; log(1 + known tails); the softmax of its best candidate.
+N_FEATURES = 6  # of (h, r)
+
+
+def pair_features(log_sums, known, best, centre=0.0, scale=1.0):
+    """What the offset of (h, r) is made of, (n, N_FEATURES): 1; whether it has no known tail; whether it has two or
+    more; and less their means, in standard deviations: its log sum, log(1 + known tails), the log softmax of its best
+    candidate.
 
     log_sums, best (n,): the log of the sum of exp(score) over the candidates, and the greatest score; known (n,): how
-    many tails are known, and so are no candidates; centre, scale: of the log sums at the fit.
+    many tails are known, and so are no candidates; centre, scale (3,): means and standard deviations at the fit.
     """
-    known, share = np.asarray(known), np.exp(np.minimum(np.subtract(best, log_sums, dtype=np.float64), 0.0))
-    return np.column_stack(
-        (np.ones(len(known)), (log_sums - centre) / scale, known == 0, known >= 2, np.log1p(known), share)
-    )
+    known, best = np.asarray(known), np.asarray(best, np.float64)
+    numbers = (np.column_stack((log_sums, np.log1p(known), best - log_sums)) - centre) / scale
+    return np.column_stack((np.ones(len(known)), known == 0, known >= 2, numbers))
 
 
 def calibrated_log_odds(parameters, log_softmax, features):

@@ -1,4 +1,6 @@
-"""What is measured of labels and probabilities, in plain NumPy."""
+"""What is measured of labels, probabilities and counts, in plain NumPy.
+
+`answers/measures` adds the same up block by block."""
 
 import numpy as np
 
@@ -38,3 +40,94 @@ def metrics_by_relation(ranks, triples):
     """relation id -> `metrics` of the ranks (n, 2) of its triples, for each relation of triples (n, 3)."""
     relations = np.asarray(triples)[:, 1]
     return {int(relation): metrics(ranks[relations == relation]) for relation in np.unique(relations)}
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# Answer sets. p (n,) are the probabilities of all candidates of all (h, r), facts (n,) bool which of them are facts of
+# test, and `total` > 0 the number of facts of test, also of those that are no candidates.
+# ------------------------------------------------------------------------------------------------------------------
+
+
+def found_and_taken(p, facts):
+    """(facts, candidates), (m,) each: how many there are down to each of the m distinct p, the greatest first. All
+    candidates with the same p come together, whatever their order."""
+    values, place = np.unique(-np.asarray(p, np.float64), return_inverse=True)
+    found = np.cumsum(np.bincount(place, np.asarray(facts, bool), len(values)))
+    return found, np.cumsum(np.bincount(place, minlength=len(values)))
+
+
+def average_precision(p, facts, total):
+    """The sum over the distinct p, from the greatest, of the recall gained there times the precision down to there:
+    candidates with the same p are a tie, and one step. Facts that are no candidates are never found."""
+    found, taken = found_and_taken(p, facts)
+    return float((np.diff(found, prepend=0) / total * (found / taken)).sum())
+
+
+def best_f1(p, facts, total):
+    """The largest F1 of the candidates from the greatest p down to any: 2 found / (taken + total)."""
+    found, taken = found_and_taken(p, facts)
+    return float((2 * found / (taken + total)).max(initial=0.0))
+
+
+def accepted_measures(p, facts, total):
+    """Of the candidates that are accepted alone: {"accepted", "precision", "mean_probability", "recall", "f1"}: their
+    number, the precision that is realised, the one that is promised (both None where none is accepted), recall, F1."""
+    right, n = int(np.count_nonzero(facts)), len(p)
+    return {
+        "accepted": n,
+        "precision": right / n if n else None,
+        "mean_probability": float(np.mean(p)) if n else None,
+        "recall": right / total,
+        "f1": 2 * right / (n + total),
+    }
+
+
+def threshold_of(p, precision):
+    """The smallest p at which all candidates with at least as much have a mean p of at least `precision`; infinity
+    where not even the greatest has. All candidates with the same p stand or fall together."""
+    p = np.asarray(p, np.float64)
+    return min((float(t) for t in np.unique(p) if p[p >= t].mean() >= precision), default=np.inf)
+
+
+def calibration_error(p, facts, least=0.1, bins=15):
+    """The expected calibration error of the candidates with p >= least: in bins of equal numbers by p (the first bins
+    have one more where need be; of equal p the earlier come first), the distance between the mean p and the share of
+    facts, averaged over the candidates. 0 where there is none."""
+    p, facts = np.asarray(p, np.float64), np.asarray(facts, bool)
+    order = np.argsort(p, kind="stable")
+    order = order[p[order] >= least]
+    distances = [
+        len(part) * abs(p[part].mean() - facts[part].mean()) for part in np.array_split(order, bins) if len(part)
+    ]
+    return float(sum(distances) / max(len(order), 1))
+
+
+def brier_score(p, facts, total):
+    """The sum over the candidates of (p - fact)^2, for each fact of test."""
+    return float(((np.asarray(p, np.float64) - facts) ** 2).sum() / total)
+
+
+def log_loss(p, facts, total, tiny=1e-15):
+    """The sum over the candidates of -log of the probability (`tiny` at least) of what is true, per fact of test."""
+    p = np.asarray(p, np.float64)
+    return float(-np.log(np.maximum(np.where(facts, p, 1 - p), tiny)).sum() / total)
+
+
+def count_error(expected, true):
+    """The mean over (h, r) of the distance between expected and true numbers of tails, (n,) each."""
+    return float(np.abs(np.asarray(expected, np.float64) - true).mean())
+
+
+def is_contradicted(known, candidates, bounds):
+    """(n,) bool: (h, r) with more known tails (n,) than their upper bound, or too few candidates (n,) for the lower
+    one; bounds (n, 2), of all tails."""
+    lower, upper = np.asarray(bounds, np.float64).T
+    return (known > upper) | (known + np.asarray(candidates) < lower)
+
+
+def out_of_bounds(expected, bounds, contradicted, tolerance=1e-9):
+    """The share of all (h, r) that are not contradicted (n,) and whose expected number of tails (n,) lies outside
+    their bounds (n, 2) by more than the tolerance."""
+    lower, upper = np.asarray(bounds, np.float64).T
+    outside = (expected < lower - tolerance) | (expected > upper + tolerance)
+    return float((outside & ~np.asarray(contradicted, bool)).mean())

@@ -78,7 +78,7 @@ def check_resolved(settings):
 
 
 def softmax_objective(model, triples, sides, settings, bounds=None, loopless=None, candidates=None):
-    """The objective of a batch of queries under softmax, and its gradients: the definition of `SoftmaxTrainer.step`.
+    """The objective of a batch of queries under softmax, and its gradients: the definition of `SoftmaxGradients`.
 
     triples (n, 3), each with its head (sides (n,) 0) or its tail (1) open; loopless (R,) bool: where true, the given
     entity is no candidate; candidates (ids (m,), log_weights (m,)) as `draw_candidates` gives them, None: all entities.

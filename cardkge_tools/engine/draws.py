@@ -149,15 +149,6 @@ def samplers_of(triples, sizes, settings):
     )
 
 
-def samples_of(samplers, rng, relations, inverse):
-    """One sample of each relation as `objective` takes them: [(relation, subjects, objects, weights, inverse)].
-    samplers: of subjects and of objects."""
-    (subjects, counts), (objects, weights) = (sampler.draw(rng, relations) for sampler in samplers)
-    kept = weights > 0
-    rows = zip(relations, subjects, counts, objects, weights, kept)
-    return [(r, heads[:n], drawn[of], w[of], inverse) for r, heads, n, drawn, w, of in rows]
-
-
 def class_probabilities(frequency, omega, sizes):
     """`cardkge.inclusion_probabilities` of classes of entities, `sizes` of them with each frequency: (n,) float64."""
     capped = np.zeros(len(frequency), bool)

@@ -1,373 +1,279 @@
-"""Training under softmax over all entities: `softmax_objective`, fast and on several threads.
+"""The gradients of a step under softmax over all entities: `softmax_objective`, by blocks and on several threads.
 
-Letters: n rows of a batch, each a distinct query (given entity, relation, side) with all its answers in the batch; m
-candidates, the columns; w reals in a row of a table; N entities, R relations.
+Letters: n rows of a batch, each a distinct query with all its answers in the batch; m candidates, the columns; w reals
+in a row of a table; N entities, R relations.
+
+A question leaves one place of a triple open: (h, r, ?), (?, r, t) or (h, ?, t). The rows of the two others make a
+vector, which gives a score with each row of the table of the open place. DistMult and ComplEx are linear in each row:
+the score is an inner product, and sum_i u_i phi(h, r, t_i) = phi(h, r, sum_i u_i t_i), so one backward pass of phi,
+with that sum in the open place, gives the gradients of the two others. ER-MLP's vector is the sum of two hidden rows,
+and its score w . tanh(vector + row).
 """
 
-import itertools
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 import kernels
-from cardkge import as_bounds
-from cardkge_tools.definitions.softmax import group_keys, queries_of, shuffle_queries, step_candidates, without_loops
-from cardkge_tools.engine.tables import kind_of
-from cardkge_tools.engine.trainer import Batches, NonFinite, Trainer
+from cardkge import is_bounded, probability, violation
+from cardkge_tools.engine.gradients import Buffers, Rows, kind_of, with_objective
 
+HEAD, RELATION, TAIL = range(3)  # places of a triple
 BLOCK = 64  # rows of one matrix product: fixed, so that its bits do not depend on the threads
-TILE = 2**24  # scores that are in memory at once (at least one row)
+SCORES = 2**24  # that are in memory at once (at least one row)
 COLUMNS = 1024  # columns of one product of the backward pass
-PAIRS = 4096  # single queries whose relation is asked for at once
+
+
+class Table:
+    """Rows that are scored, and the sum of their gradients; `begun` once this holds numbers."""
+
+    def __init__(self, rows, gradient, begun):
+        self.rows, self.gradient, self.begun = rows, gradient, begun
+
+    def add(self, ids, values):
+        """Adds values[i] (n, w) to the gradient of row ids[i]; an id may repeat."""
+        order = np.argsort(ids, kind="stable")
+        starts = np.flatnonzero(np.diff(ids[order], prepend=-1))
+        self.gradient[ids[order[starts]]] += np.add.reduceat(values[order], starts)
 
 
 @dataclass(frozen=True)
-class Queries:
-    """Distinct queries with their answers: given, relations (rows of the table), sides (n,) int32; the answers of query
-    i, sorted, are answers[limits[i] : limits[i + 1]]."""
+class Targets:
+    """What n questions ask for. Answer x is column answers[x] of row rows[x], times[x] times over, sorted, no pair
+    twice; counts (n,) sums these. masked (n,): a column that is no candidate, or -1. log_weights (m,), bounds (n, 2)
+    or None; weight: of the loss."""
 
-    given: np.ndarray
-    relations: np.ndarray
-    sides: np.ndarray
-    limits: np.ndarray
+    rows: np.ndarray
     answers: np.ndarray
-
-    def take(self, which):
-        """The queries with these numbers, in this order."""
-        lengths = np.diff(self.limits)[which]
-        limits = np.append(0, np.cumsum(lengths))
-        places = np.arange(limits[-1]) + np.repeat(self.limits[which] - limits[:-1], lengths)
-        of = self.given[which], self.relations[which], self.sides[which]
-        return Queries(*of, limits, self.answers[places])
-
-
-def group_queries(model, triples, sides):
-    """The queries of triples (n, 3) with their head (sides (n,) 0) or tail (1) open, those with the same given entity,
-    relation and side as one, sorted by these."""
-    keys = group_keys(model, triples, sides)
-    given, relations, answers, sides = queries_of(model, triples, sides)
-    order = np.lexsort((answers, keys))
-    keys = keys[order]
-    starts = np.flatnonzero(np.diff(keys, prepend=-1))
-    first = order[starts]
-    parts = given[first], relations[first], sides[first]
-    limits = np.append(starts, len(keys)).astype(np.int64)
-    return Queries(*(part.astype(np.int32) for part in parts), limits, answers[order].astype(np.int32))
-
-
-class SoftmaxBatches:
-    """The batches of a run under softmax, as `softmax_loop` draws them, each beside the step before it."""
-
-    def __init__(self, trainer, triples):
-        self.trainer, self.settings, self.n_entities = trainer, trainer.settings, trainer.model.n_entities
-        both = np.concatenate((triples, triples)), np.repeat([0, 1], len(triples))
-        self.queries = group_queries(trainer.model, *both)
-        self.steps = -(-len(both[0]) // self.settings.batch_size)
-        self.orders, self.following = {}, None
-
-    def draw(self, epoch, step):
-        """(Queries, candidates or None) of a step."""
-        if epoch not in self.orders:
-            self.orders.clear()
-            lengths = np.diff(self.queries.limits)
-            self.orders[epoch] = shuffle_queries(self.settings, epoch, lengths, self.settings.batch_size)
-        order, limits = self.orders[epoch]
-        batch = self.queries.take(np.sort(order[limits[step] : limits[step + 1]]))
-        needed = np.concatenate((batch.given, batch.answers))
-        return batch, step_candidates(self.settings, epoch, step, self.n_entities, needed)
-
-    take = Batches.take
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The candidates of a step: ids (m,) int32; parts = (how many of them are needed, log weight of the others); the
-    queries' given entities, answers and masked entities (-1: none) as columns."""
-
-    ids: np.ndarray
-    parts: tuple
-    given: np.ndarray
-    answers: np.ndarray
+    times: np.ndarray
+    counts: np.ndarray
     masked: np.ndarray
+    log_weights: np.ndarray | None = None
+    bounds: np.ndarray | None = None
+    weight: float = 1.0
+
+    @classmethod
+    def of(cls, rows, answers, n, masked=None, **others):
+        """Of answers (x,) of rows (x,), sorted by row, then answer."""
+        first = np.flatnonzero((np.diff(rows, prepend=-1) != 0) | (np.diff(answers, prepend=-1) != 0))
+        times, counts = np.diff(first, append=len(rows)), np.bincount(rows, minlength=n)
+        masked = np.full(n, -1) if masked is None else masked
+        return cls(rows[first], answers[first], times, counts, masked, **others)
+
+    def coefficients(self, first, scores, penalty_weight):
+        """Losses and penalties of rows first, first + 1, ..., whose scores (b, m) become d objective / d score."""
+        part = slice(first, first + len(scores))
+        bounds = self.bounds if self.bounds is None else self.bounds[part]
+        penalties, pushed, d_penalty = violations(scores, self.log_weights, bounds, penalty_weight)
+        here = slice(*np.searchsorted(self.rows, (part.start, part.stop)))
+        rows, answers, times, counts = self.rows[here] - first, self.answers[here], self.times[here], self.counts[part]
+        masked = np.flatnonzero(self.masked[part] >= 0)
+        scores[masked, self.masked[part][masked]] = -np.inf
+        if self.log_weights is not None:
+            scores += self.log_weights
+        top = scores.max(1, keepdims=True)
+        losses = -np.bincount(rows, times * (scores[rows, answers] - top[rows, 0]), len(scores))
+        np.subtract(scores, top, out=scores)
+        np.exp(scores, out=scores)
+        # The answers' own are added in float64: softmax - 1 of a certain answer is the sum of all others, with the
+        # precision of that.
+        right = scores[rows, answers].astype(np.float64)
+        scores[rows, answers] = 0
+        total = scores.sum(1) + np.bincount(rows, right, len(scores))
+        losses += counts * np.log(total)
+        scores *= (self.weight * counts / total).astype(scores.dtype)[:, None]
+        scores[rows, answers] = self.weight * (counts[rows] * right - times * total[rows]) / total[rows]
+        scores[pushed] += d_penalty
+        return self.weight * losses, penalties
 
 
-class Tile:
-    """Rows start..stop of a step's queries and their scores (rows, m), which become d objective / d score, block by
-    block; losses and penalties (rows,) are what it found. weight: of the loss."""
-
-    def __init__(self, trainer, queries, columns, rows, block, bounded, weight):
-        limits, n = queries.limits, rows.stop - rows.start
-        self.settings, self.block, self.parts, self.weight = trainer.settings, block, columns.parts, weight
-        self.scores = trainer.buffer("scores", n, len(columns.ids))
-        self.limits = limits[rows.start : rows.stop + 1] - limits[rows.start]
-        self.answers, self.masked = columns.answers[limits[rows.start] : limits[rows.stop]], columns.masked[rows]
-        self.losses, self.penalties, self.slopes = np.zeros(n), np.zeros(n), np.zeros(n, np.int8)
-        self.limits_of = trainer.row_limits
-        self.bounded = None if bounded is None else bounded[rows]
-        self.extra = trainer.buffer("extra", *((0, 0) if bounded is None else self.scores.shape))
-
-    def coefficients(self, first, last):
-        """Losses and penalties of the block first..last, and d objective / d score in the place of its scores."""
-        if self.bounded is not None:
-            kernels.penalty_rows(
-                first, last, self.scores, self.parts, self.limits_of, self.bounded, self.settings.penalty_weight,
-                (self.penalties, self.extra, self.slopes),
-            )  # fmt: skip
-        kernels.softmax_rows(
-            first, last, self.scores, self.masked, self.parts, self.limits, self.answers,
-            (self.losses, self.extra, self.slopes),
-        )  # fmt: skip
-        if self.weight != 1:
-            self.losses[first:last] *= self.weight
-            self.scores[first:last] *= self.weight
+def violations(scores, log_weights, bounds, penalty_weight):
+    """Eqs. 4 and 5 of rows of scores (b, m), with bounds (b, 2) or None: (G (b,), the rows whose G is not 0, lambda
+    times d G / d score of these)."""
+    penalties = np.zeros(len(scores))
+    rows = np.flatnonzero(is_bounded(bounds)) if bounds is not None else penalties[:0].astype(int)
+    if not len(rows):
+        return penalties, rows, scores[:0]
+    p = probability(scores[rows])
+    weights = np.ones(p.shape[1]) if log_weights is None else np.exp(log_weights, dtype=np.float64)
+    penalties[rows], slopes = violation(p.astype(np.float64, copy=False) @ weights, *bounds[rows].T)
+    pushed = slopes != 0
+    d_scores = p[pushed] * (1 - p[pushed]) * (penalty_weight * slopes[pushed, None]).astype(p.dtype)
+    return penalties, rows[pushed], d_scores if log_weights is None else d_scores * weights.astype(p.dtype)
 
 
-class SoftmaxTrainer(Trainer):
-    """One training step at a time, as `softmax_objective` and the optimisers define it.
+class SoftmaxGradients:
+    """Those of `softmax_objective`, for DistMult, ComplEx and ER-MLP, on several threads."""
 
-    A step of DistMult or ComplEx: by blocks of rows the scores of all candidates (a matrix product), the coefficients
-    d objective / d score in their place, and the gradient of the queries (a product); then by blocks of columns the
-    gradient of the candidates (a product), and the update of these, all of them. Where the relation is asked for too,
-    once more so with relation rows for candidates. ER-MLP is scored on hidden rows by `kernels.hidden_scores`.
-    """
+    def __init__(self, model, settings, bounds, loopless, threads):
+        self.model, self.settings, self.loopless, self.threads = model, settings, loopless, threads
+        self.bounds = bounds if settings.penalty_weight > 0 else None
+        self.mlp, self.buffer = kind_of(model) == kernels.ERMLP, Buffers(model.dtype)
 
-    def __init__(self, model, accumulators, settings, bounds, triples, threads):
-        self.model, self.settings, self.threads, self.accumulators = model, settings, threads, accumulators
-        self.bounds = as_bounds(bounds, model.n_relations)
-        self.buffers, self.row_limits = {}, np.empty((0, 2))
-        self.loopless = without_loops(triples, model.n_relations) if settings.no_loops else None
-        self.bounded = [self.bounds.is_bounded(inverse) for inverse in (False, True)]
-        self.regularised = bool(np.any(self.bounded)) and settings.penalty_weight > 0
-
-    @np.errstate(over="ignore", invalid="ignore")  # what is not finite is found, and raised as NonFinite
-    def step(self, queries, candidates=None, rate=None):
-        """One update of the parameters, in place.
-
-        queries: `Queries`; candidates: (ids (m,), log_weights (m,)) as `draw_candidates` gives them; None: all
-        entities. Returns {"objective", "loss", "l2", "n3", "penalty"} as `softmax_objective` does. Raises NonFinite,
-        before any parameter is changed, if one of these, or a parameter after the step, is not finite.
-        """
-        model, settings, n_relations = self.model, self.settings, len(self.model.params["relation"])
-        if not len(queries.given):  # a batch is empty where one distinct query is larger than it
-            return dict.fromkeys(("objective", "loss", "l2", "n3", "penalty"), 0.0)
-        mlp = kind_of(model) == kernels.ERMLP
-        gather = self.mlp_gradients if mlp else self.row_gradients
-        columns = self.columns(queries, candidates)
-        sums, gradients = gather(queries, columns)
-
-        lengths = np.diff(queries.limits)
-        of_entities = np.bincount(queries.given, lengths, model.n_entities)
-        of_entities += np.bincount(queries.answers, minlength=model.n_entities)
-        uses = {"entity": of_entities[columns.ids], "relation": np.bincount(queries.relations, lengths, n_relations)}
-        ids = {"entity": columns.ids, "relation": np.arange(n_relations, dtype=np.int32)}
-        sums |= self.regularise(ids, uses, gradients)
-        sums["objective"] = sums["loss"] + sums["l2"] + sums["n3"] + settings.penalty_weight * sums["penalty"]
-        if not math.isfinite(sums["objective"]):
-            raise NonFinite(f"the objective is {sums['objective']}")
-        l2 = {name: settings.l2 * of for name, of in uses.items()}
-        self.update(gradients, columns.ids, l2, settings.learning_rate if rate is None else rate)
-        return sums
-
-    def columns(self, queries, candidates):
-        """The `Columns` of a step."""
-        n, given, answers = self.model.n_entities, queries.given, queries.answers
-        masked = np.full(len(given), -1, np.int32)
-        if self.loopless is not None:
-            is_answer = np.zeros(len(given), bool)
-            rows = np.repeat(np.arange(len(given)), np.diff(queries.limits))
-            is_answer[rows[answers == given[rows]]] = True
-            mask = self.loopless[queries.relations % self.model.n_relations] & ~is_answer
-            masked[mask] = given[mask]
-        if candidates is None:
-            return Columns(np.arange(n, dtype=np.int32), (n, 0.0), given, answers, masked)
-        ids, log_weights = candidates
-        n_needed = int(np.count_nonzero(log_weights == 0))
-        log_weight = float(log_weights[-1]) if n_needed < len(ids) else 0.0
-        column = self.buffer("column", n, dtype=np.int32)
+    def __call__(self, batch):
+        """Of a batch as `QueryBatches` draws it; the candidates hold all given entities and answers."""
+        queries, candidates = batch
+        if not len(queries.given):  # one distinct query that is larger than a batch leaves the next one empty
+            return dict.fromkeys(("loss", "l2", "n3", "penalty", "objective"), 0.0), {}
+        model, n_entities = self.model, self.model.n_entities
+        ids, log_weights = (np.arange(n_entities), None) if candidates is None else candidates
+        log_weights = None if log_weights is None or not log_weights.any() else log_weights.astype(model.dtype)
+        column = np.zeros(n_entities, np.int64)
         column[ids] = np.arange(len(ids))
-        masked = np.where(masked >= 0, column[masked], -1).astype(np.int32)
-        return Columns(ids.astype(np.int32), (n_needed, log_weight), column[given], column[answers], masked)
+        embedded = self.begin(ids)
+        self.sums = np.zeros(2)  # loss, penalty
+        self.ask_for_entities(queries, column, log_weights)
+        if self.settings.relation_weight:
+            self.ask_for_relations(queries, column)
+        return self.finish(queries, ids, embedded)
 
-    def regularise(self, ids, uses, gradients):
-        """The sums of L2 and N3 over rows ids[name] of each table, uses[name] times each; N3's gradients are added (the
-        update has L2's)."""
-        settings, params, sums = self.settings, self.model.params, {"l2": 0.0, "n3": 0.0}
-        for name, of in uses.items():
-            if settings.l2:
-                rows = params[name][ids[name]]
-                sums["l2"] += settings.l2 / 2 * float(of @ np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
-            if settings.n3:
-                values = np.empty(len(of))
-                self.threads.run(
-                    kernels.add_n3, len(of), kind_of(self.model), settings.n3, params[name], ids[name], of,
-                    gradients[name], values, size=COLUMNS,
-                )  # fmt: skip
-                sums["n3"] += float(values.sum())
-        return sums
+    def begin(self, ids):
+        """Sets the tables of head, relation and tail, without gradients; returns the embedding rows behind them."""
+        model, entity = self.model, self.model.params["entity"]
+        rows = entity
+        if len(ids) < len(entity):
+            rows = self.buffer("candidates", len(ids), entity.shape[1])
+            self.threads.run(lambda i, j: kernels.take_rows(entity, ids[i:j], rows[i:j]), len(ids), size=COLUMNS)
+        embedded = rows, model.params["relation"], rows
+        h, r, t = model.encode(*embedded)
+        relations = Table(r, np.zeros_like(r), begun=True)
+        if self.mlp:
+            heads, tails = (Table(table, np.zeros_like(table), begun=True) for table in (h, t))
+            self.d_output = np.zeros_like(model.params["output"])
+        else:  # one table: heads and tails have the same rows
+            heads = tails = Table(h, self.buffer("d_entity", *h.shape), begun=False)
+        self.tables = heads, relations, tails
+        return embedded
 
-    def pairs(self, queries, columns):
-        """A generator of the questions (h, ?, t), one of each single query, some at a time: `Queries` whose answer is
-        their relation row, given being the column of t and relations that of h, and the relation rows as `Columns`."""
-        rows = np.repeat(np.arange(len(queries.given)), np.diff(queries.limits))
-        ends, tail_open = (columns.given[rows], columns.answers), queries.sides[rows] == 1
-        heads, tails = np.where(tail_open, ends, ends[::-1])
-        answers, ids = queries.relations[rows], np.arange(len(self.model.params["relation"]), dtype=np.int32)
-        for start in range(0, len(rows), PAIRS):
-            h, t, r = (part[start : start + PAIRS] for part in (heads, tails, answers))
-            of_relations = Columns(ids, (len(ids), 0.0), t, r, np.full(len(h), -1, np.int32))
-            yield Queries(t, h, np.zeros_like(t), np.arange(len(h) + 1), r), of_relations
+    def ask_for_entities(self, queries, column, log_weights):
+        """The questions (h, r, ?) and (?, r, t) of a batch."""
+        for side, place in ((0, HEAD), (1, TAIL)):
+            part = queries.take(np.flatnonzero(queries.sides == side))
+            n, relations = len(part.given), part.relations % self.model.n_relations
+            if not n:
+                continue
+            inverse = side == 0 or part.relations >= self.model.n_relations  # of heads, as a reciprocal model scores
+            rows, masked = part.rows(), None
+            if self.loopless is not None:
+                loop = np.zeros(n, bool)
+                loop[rows[part.answers == part.given[rows]]] = True
+                masked = np.where(self.loopless[relations] & ~loop, column[part.given], -1)
+            options = {"log_weights": log_weights, "bounds": self.bounds_of(part.given, relations, inverse)}
+            targets = Targets.of(rows, column[part.answers], n, masked, **options)
+            given, asked = column[part.given], (RELATION, part.relations)
+            self.ask(place, [(HEAD, given), asked] if place == TAIL else [asked, (TAIL, given)], targets)
 
-    def tiles(self, queries, columns, block, first, last, bounded=None, weight=1.0):
-        """The rows first..last of a step, tile by tile; `losses` and `penalties` of the trainer sum what these find.
-        bounded: of `bounded_rows`; weight: of the loss."""
-        size = max(block, TILE // len(columns.ids) // block * block)
-        for start in range(first, last, size):
-            tile = Tile(self, queries, columns, slice(start, min(start + size, last)), block, bounded, weight)
-            yield tile, slice(start, min(start + size, last))
-            self.losses.append(tile.losses)
-            self.penalties.append(tile.penalties)
+    def bounds_of(self, given, relations, inverse):
+        """(n, 2): the bounds of X_hr, of X_rt where inverse; None where there are none."""
+        if self.bounds is None:
+            return None
+        inverse = np.broadcast_to(inverse, len(given))
+        found = np.empty((len(given), 2))
+        for turned in (False, True):
+            rows = np.flatnonzero(inverse == turned)
+            found[rows] = self.bounds.of(relations[rows], given[rows], turned)
+        return found if is_bounded(found).any() else None
 
-    def found(self):
-        """The sums of what the tiles of a step have found."""
-        sums = [float(np.concatenate(parts).sum()) for parts in (self.losses, self.penalties)]
-        return dict(zip(("loss", "penalty"), sums, strict=True))
+    def ask_for_relations(self, queries, column):
+        """The question (h, ?, t) of each answer of a batch, its relation row being the answer."""
+        rows = queries.rows()
+        given, answers, tail_open = column[queries.given[rows]], column[queries.answers], queries.sides[rows] == 1
+        heads, tails = np.where(tail_open, given, answers), np.where(tail_open, answers, given)
+        n, relations = len(rows), queries.relations[rows].astype(np.int64)
+        targets = Targets.of(np.arange(n), relations, n, weight=self.settings.relation_weight)
+        self.ask(RELATION, [(HEAD, heads), (TAIL, tails)], targets)
 
-    def row_gradients(self, queries, columns):
-        """Loss, penalty and gradients of DistMult or ComplEx: (sums, gradients), those of the entities as rows of the
-        columns."""
-        model, threads, params, ids = self.model, self.threads, self.model.params, columns.ids
-        m, width, table = len(ids), params["entity"].shape[1], params["entity"]
-        if m < model.n_entities:
-            table = self.buffer("candidates", m, width)
-            threads.run(lambda i, j: kernels.take_rows(params["entity"], ids[i:j], table[i:j]), m, size=COLUMNS)
-        d_entity, d_relation = self.buffer("d_entity", m, width), np.zeros_like(params["relation"])
-        self.losses, self.penalties = [], []
-        tables, bounded = (params["entity"], params["relation"]), self.bounded_rows(queries)
-        d_given, d_relations = self.asked(queries, columns, tables, table, d_entity, bounded)
-        self.add_rows(columns.given, d_given, d_entity)
-        self.add_rows(queries.relations, d_relations, d_relation)
-        weight, d_rows = self.settings.relation_weight, np.empty_like(d_relation)
-        for pairs, of_relations in self.pairs(queries, columns) if weight else ():
-            # queries for heads with h in the place of the relation: of ComplEx t conj(h), times a row r Re(h r conj(t))
-            d_tails, d_heads = self.asked(
-                pairs, of_relations, (table, table), params["relation"], d_rows, weight=weight
-            )
-            self.add_rows(pairs.given, d_tails, d_entity)
-            self.add_rows(pairs.relations, d_heads, d_entity)
-            d_relation += d_rows
-        return self.found(), {"entity": d_entity, "relation": d_relation}
+    def ask(self, place, ends, targets):
+        """Forward and backward pass of n questions whose place is open: adds to the gradients of all three tables and
+        to the sums. ends: the two other places, in order, with the rows (n,) that stand there."""
+        model, n = self.model, len(targets.counts)
+        first, second = (self.tables[where].rows[ids] for where, ids in ends)
+        vectors = (model.query_tails if place == TAIL else model.query_heads)(first, second)
+        m = len(self.tables[place].rows)
+        block = max(1, min(-(-n // 8) if self.mlp else BLOCK, SCORES // m))
+        size, products = max(block, SCORES // m // block * block), self.mlp_products if self.mlp else self.products
+        d_vectors = np.zeros_like(vectors)
+        for start in range(0, n, size):
+            tile = slice(start, min(start + size, n))
+            scores = self.buffer("scores", tile.stop - start, m)
+            found = np.zeros((len(scores), 2))
 
-    def asked(self, queries, columns, tables, candidates, d_candidates, bounded=None, weight=1.0):
-        """Forward and backward pass of queries, made of rows `given` and `relations` of the two tables, with all
-        candidates (m, w): d_candidates (m, w) is written, and the gradients of the two rows of each, (n, w), returned,
-        in memory that the next call uses again. bounded, weight: as `tiles` takes them."""
-        n, width = len(queries.given), candidates.shape[1]
-        of = kind_of(self.model), *tables, queries.given, queries.relations, queries.sides
-        names = "vectors", "d_vectors", "d_given", "d_relations"
-        vectors, d_vectors, d_given, d_relations = (self.buffer(name, n, width) for name in names)
-        block = max(1, min(BLOCK, TILE // len(candidates)))
-        for tile, rows in self.tiles(queries, columns, block, 0, n, bounded, weight):
-            self.products(tile, rows, of, candidates, vectors, d_vectors, d_candidates)
-        self.threads.run(kernels.d_query_rows, n, *of, d_vectors, d_given, d_relations, size=block)
-        return d_given, d_relations
+            def coefficients(i, j, start=start, scores=scores, found=found):
+                found[i:j] = np.transpose(targets.coefficients(start + i, scores[i:j], self.settings.penalty_weight))
 
-    def products(self, tile, rows, of, table, vectors, d_vectors, d_entity):
-        """Forward and backward pass of a tile. In its rows, a slice of the step's, the vectors of the queries and their
-        gradients (n, w) are written; those of the candidates' rows, `table` (m, w), are added to d_entity (m, w), which
-        the first tile of a step begins."""
-        of_tile, d_of_tile, start = vectors[rows], d_vectors[rows], rows.start
+            products(self.tables[place], vectors[tile], scores, coefficients, d_vectors[tile], block)
+            self.sums += found.sum(0)
+        d_ends = d_vectors, d_vectors
+        if not self.mlp:
+            rows = {where: values for (where, _), values in zip(ends, (first, second))} | {place: d_vectors}
+            d = model.d_phi(*(rows[where] for where in range(3)), np.ones(n, model.dtype), None)
+            d_ends = [d[where] for where, _ in ends]
+        for (where, ids), values in zip(ends, d_ends):
+            self.tables[where].add(ids, values)
 
-        def by_rows(i, j):
-            kernels.query_rows(start + i, start + j, *of, vectors)
-            np.matmul(of_tile[i:j], table.T, out=tile.scores[i:j])
-            tile.coefficients(i, j)
-            np.matmul(tile.scores[i:j], table, out=d_of_tile[i:j])
+    def products(self, table, vectors, scores, coefficients, d_vectors, block):
+        """The passes of questions of DistMult or ComplEx with all rows of a table: by blocks of questions the scores,
+        `coefficients` in their place, and sum_i u_i row_i; then by blocks of columns the gradients of the rows."""
+
+        @np.errstate(over="ignore", invalid="ignore", divide="ignore")
+        def by_questions(i, j):
+            np.matmul(vectors[i:j], table.rows.T, out=scores[i:j])
+            coefficients(i, j)
+            np.matmul(scores[i:j], table.rows, out=d_vectors[i:j])
 
         def by_columns(i, j):
-            if start == 0:
-                np.matmul(tile.scores[:, i:j].T, of_tile, out=d_entity[i:j])
+            if table.begun:
+                table.gradient[i:j] += scores[:, i:j].T @ vectors
             else:
-                d_entity[i:j] += tile.scores[:, i:j].T @ of_tile
+                np.matmul(scores[:, i:j].T, vectors, out=table.gradient[i:j])
 
-        self.threads.run(by_rows, len(of_tile), size=tile.block)
-        self.threads.run(by_columns, len(table), size=COLUMNS)
+        self.threads.run(by_questions, len(vectors), size=block)
+        self.threads.run(by_columns, len(table.rows), size=COLUMNS)
+        table.begun = True
 
-    def add_rows(self, places, rows, out):
-        """out[places[i]] += rows[i], for all i."""
-        starts, occurrences = np.empty(len(out) + 1, np.int32), np.empty(len(rows), np.int32)
-        kernels.list_occurrences(places, len(out), starts, occurrences)
-        some = max(1, min(512, -(-len(out) // 32)))
-        self.threads.run(kernels.add_occurrences, len(out), starts, occurrences, rows, out, size=some)
+    def mlp_products(self, table, vectors, scores, coefficients, d_vectors, block):
+        """The same for ER-MLP, and the gradient of w. Each block sums its own, so that no two threads write to the
+        same."""
+        output, across = self.model.params["output"], np.ascontiguousarray(table.rows.T)
+        blocks = -(-len(vectors) // block)
+        d_rows, d_output = (np.zeros((blocks, *like.shape), like.dtype) for like in (table.rows, output))
 
-    def bounded_rows(self, queries):
-        """For each row its place in row_limits, the bounds of X_hr (of X_rt, of a query for heads), if its relation has
-        any, else -1; None where no row's has."""
-        if not self.regularised:
-            return None
-        relations = queries.relations % self.model.n_relations
-        inverse = (queries.sides == 0) | (queries.relations >= self.model.n_relations)
-        asked, self.row_limits = np.zeros(len(relations), bool), np.tile([0.0, np.inf], (len(relations), 1))
-        for turned, bounded in enumerate(self.bounded):
-            rows = np.flatnonzero((inverse == bool(turned)) & bounded[relations])
-            asked[rows] = True
-            self.row_limits[rows] = self.bounds.of(relations[rows], queries.given[rows], bool(turned))
-        return np.where(asked, np.arange(len(asked)), -1).astype(np.int32)
+        @np.errstate(over="ignore", invalid="ignore", divide="ignore")
+        def by_questions(i, j):
+            b, of = i // block, vectors[i:j]
+            kernels.hidden_scores(of, across, output, scores[i:j])
+            coefficients(i, j)
+            kernels.hidden_gradients(scores[i:j], of, table.rows, output, d_vectors[i:j], d_rows[b], d_output[b])
 
-    def mlp_gradients(self, queries, columns):
-        """`row_gradients` for ER-MLP, and the gradients of its weights."""
-        params, ids, sides = self.model.params, columns.ids, queries.sides
-        w_h, w_t, w_r = np.split(params["hidden"], 3)
-        embeddings = params["entity"][ids]
-        hidden = heads, tails, of_relations = embeddings @ w_h, embeddings @ w_t, params["relation"] @ w_r
-        d_heads, d_tails, d_relations, d_output = map(np.zeros_like, (*hidden, params["output"]))
-        self.losses, self.penalties = [], []
-        block = max(1, min(-(-len(sides) // 8), TILE // len(ids)))
-        limits = np.append(np.flatnonzero(np.diff(sides, prepend=-1)), len(sides))  # the queries are sorted by side
-        for first, last in itertools.pairwise(limits):
-            turn = slice(None) if sides[first] == 1 else slice(None, None, -1)
-            (mine, others), (d_mine, d_others) = (heads, tails)[turn], (d_heads, d_tails)[turn]
-            for tile, rows in self.tiles(queries, columns, block, first, last, self.bounded_rows(queries)):
-                given, relations = columns.given[rows], queries.relations[rows]
-                d_rows, *sums = self.hidden_pass(tile, mine[given] + of_relations[relations], others)
-                d_others += sums[0]
-                d_output += sums[1]
-                np.add.at(d_mine, given, d_rows)
-                np.add.at(d_relations, relations, d_rows)
-        weight = self.settings.relation_weight
-        for pairs, rows_of in self.pairs(queries, columns) if weight else ():
-            n = len(pairs.given)
-            block = max(1, min(-(-n // 8), TILE // len(of_relations)))
-            for tile, rows in self.tiles(pairs, rows_of, block, 0, n, weight=weight):
-                tail, head = pairs.given[rows], pairs.relations[rows]
-                d_rows, *sums = self.hidden_pass(tile, heads[head] + tails[tail], of_relations)
-                np.add.at(d_heads, head, d_rows)
-                np.add.at(d_tails, tail, d_rows)
-                d_relations += sums[0]
-                d_output += sums[1]
-        d_hidden = embeddings.T @ d_heads, embeddings.T @ d_tails, params["relation"].T @ d_relations
-        gradients = {
-            "entity": d_heads @ w_h.T + d_tails @ w_t.T,
-            "relation": d_relations @ w_r.T,
-            "hidden": np.concatenate(d_hidden),
-            "output": d_output,
-        }
-        return self.found(), gradients
+        self.threads.run(by_questions, len(vectors), size=block)
+        table.gradient += d_rows.sum(0)
+        self.d_output += d_output.sum(0)
 
-    def hidden_pass(self, tile, rows, others):
-        """Scores, softmax and backward pass of a tile of ER-MLP, of hidden rows (rows, k') of its queries with those of
-        the candidates (m, k'): the gradients of these, and of w. Each block sums its own, so that no two threads write
-        to the same."""
-        output, across = self.model.params["output"], np.ascontiguousarray(others.T)
-        blocks = -(-len(rows) // tile.block)
-        d_rows = np.zeros_like(rows)
-        d_others, d_output = (np.zeros((blocks, *like.shape), like.dtype) for like in (others, output))
+    def finish(self, queries, ids, embedded):
+        """(parts, gradients) of a step, from the gradients of the tables, with N3."""
+        model, settings = self.model, self.settings
+        heads, relations, tails = self.tables
+        others = {"output": self.d_output, "hidden": np.zeros_like(model.params["hidden"])} if self.mlp else {}
+        d = model.d_encode(*embedded, heads.gradient, relations.gradient, tails.gradient, others)
+        d_entity = d[HEAD] if heads is tails else d[HEAD] + d[TAIL]
+        lengths, n_relations = np.diff(queries.limits), len(model.params["relation"])
+        uses = np.bincount(queries.given, lengths, model.n_entities)
+        uses += np.bincount(queries.answers, minlength=model.n_entities)
+        uses_of_relations, n3 = np.bincount(queries.relations, lengths, n_relations), 0.0
+        gradients = {"entity": Rows(ids.astype(np.int32), d_entity, settings.l2 * uses[ids])}
+        gradients["relation"] = Rows.of_all(d[RELATION], settings.l2 * uses_of_relations)
+        gradients |= {name: Rows.of_all(values) for name, values in others.items()}
+        if settings.n3:
+            n3 = self.add_n3("entity", gradients["entity"], uses[ids])
+            n3 += self.add_n3("relation", gradients["relation"], uses_of_relations)
+        loss, penalty = self.sums.tolist()
+        return with_objective(model, settings, gradients, loss, penalty, n3), gradients
 
-        def work(i, j):
-            b = i // tile.block
-            kernels.hidden_scores(rows[i:j], across, output, tile.scores[i:j])
-            tile.coefficients(i, j)
-            kernels.hidden_gradients(tile.scores[i:j], rows[i:j], others, output, d_rows[i:j], d_others[b], d_output[b])
-
-        self.threads.run(work, len(rows), size=tile.block)
-        return d_rows, d_others.sum(0), d_output.sum(0)
+    def add_n3(self, name, gradient, uses):
+        """N3 of the rows of a table, uses[i] times row i of its `Rows`, to which its gradient is added."""
+        used = np.flatnonzero(uses)
+        rows = self.model.params[name][gradient.ids[used]]
+        weights = (self.settings.n3 * uses[used]).astype(rows.dtype)[:, None]
+        cubes = self.model.moduli(rows) * rows
+        gradient.values[used] += 3 * weights * cubes
+        return float((weights * cubes * rows).sum(dtype=np.float64))

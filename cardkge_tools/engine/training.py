@@ -1,17 +1,103 @@
-"""Training: `algorithm_1` of cardkge.py around the steps of `trainer` or `softmax`, fast, and able to go on."""
+"""Training: a step, which is the gradients of a batch and one update of the parameters; and `algorithm_1` of cardkge.py
+around it, fast, and able to go on."""
 
+import math
 import time
 
 import numpy as np
 
-from cardkge import CardkgeError, checked_triples, learning_rate, metrics
+import kernels
+from cardkge import (
+    OPTIMIZERS,
+    PROJECTIONS,
+    CardkgeError,
+    adagrad_step,
+    checked_triples,
+    chosen,
+    learning_rate,
+    metrics,
+    project_rows,
+    training_bounds,
+    update_params,
+)  # fmt: skip
 from cardkge_tools.definitions.softmax import without_loops
-from cardkge_tools.engine.plain import PlainSoftmaxTrainer, PlainTrainer
+from cardkge_tools.engine.batches import Batches, QueryBatches, TripleBatches
+from cardkge_tools.engine.gradients import OWN, PlainGradients, SampledGradients, kind_of
 from cardkge_tools.engine.ranking import rank_triples
-from cardkge_tools.engine.softmax import SoftmaxBatches, SoftmaxTrainer
-from cardkge_tools.engine.tables import OWN, kind_of
+from cardkge_tools.engine.softmax import SoftmaxGradients
 from cardkge_tools.engine.threads import Threads
-from cardkge_tools.engine.trainer import Batches, NonFinite, Trainer
+
+
+class NonFinite(CardkgeError):
+    """The objective or a parameter became NaN or infinite."""
+
+
+class Trainer:
+    """One training step at a time, as the definitions say: the gradients of a batch, then one update.
+
+    settings.loss and the class of the model choose the gradients, and what a batch is: `TripleBatches` draws those of
+    the paper's losses, `QueryBatches` those of softmax.
+    """
+
+    def __init__(self, model, accumulators, settings, bounds, triples, threads):
+        self.model, self.accumulators, self.settings, self.threads = model, accumulators, settings, threads
+        self.bounds = training_bounds(bounds, settings, model.n_relations)
+        loopless = without_loops(triples, model.n_relations) if settings.no_loops else None
+        if kind_of(model) is OWN:
+            self.gradients = PlainGradients(model, settings, self.bounds, loopless)
+        elif settings.loss == "softmax":
+            self.gradients = SoftmaxGradients(model, settings, self.bounds, loopless, threads)
+        else:
+            self.gradients = SampledGradients(model, settings, self.bounds, threads)
+
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is not finite is found, and raised
+    def step(self, batch, rate=None):
+        """One update of the parameters, in place, at this learning rate (None: settings.learning_rate).
+
+        Returns the objective and its parts, a dict as `objective` or `softmax_objective` gives it. Raises NonFinite,
+        with no parameter changed, if one of these, or a parameter after the step, is not finite.
+        """
+        parts, gradients = self.gradients(batch)
+        if not math.isfinite(parts["objective"]):
+            raise NonFinite(f"the objective is {parts['objective']}")
+        self.update(gradients, self.settings.learning_rate if rate is None else rate)
+        return parts
+
+    def update(self, gradients, rate):
+        """One step of the optimiser, and the projection, on the rows that have a gradient: name -> `Rows`."""
+        settings, own, taken = self.settings, kind_of(self.model) is OWN, []
+        adagrad = chosen("optimizer", settings.optimizer, OPTIMIZERS) is adagrad_step
+        # AdaGrad moves a number by at most the rate, if the gradient is finite. Other steps may have to be taken back.
+        largest = max(rate, settings.l2, settings.penalty_weight)
+        if own or not adagrad or largest > np.finfo(self.model.dtype).max ** 0.25:
+            for name, rows in gradients.items():
+                for arrays in (self.model.params, self.accumulators) if adagrad else (self.model.params,):
+                    table = np.atleast_2d(arrays[name])
+                    taken.append((table, rows.ids, table[rows.ids]))
+        if not (self.update_by_definition if own else self.update_rows)(gradients, rate, adagrad):
+            for table, ids, rows in taken:
+                table[ids] = rows
+            raise NonFinite("a parameter is no longer finite")
+
+    def update_by_definition(self, gradients, rate, adagrad):
+        """`update_params`; returns whether all parameters are finite."""
+        params = self.model.params
+        dense = {name: rows.values.reshape(params[name].shape) for name, rows in gradients.items()}
+        update_params(self.model, self.accumulators, dense, self.settings, rate)
+        return all(np.isfinite(array).all() for array in params.values())
+
+    def update_rows(self, gradients, rate, adagrad):
+        """The same by `kernels.update_rows`; returns whether all rows are finite."""
+        dtype, faults = self.model.dtype, np.zeros(1, np.uint8)
+        unit = chosen("project", self.settings.project, PROJECTIONS) is project_rows
+        for name, rows in gradients.items():
+            table = np.atleast_2d(self.model.params[name])  # `output` is one row
+            accumulator = np.atleast_2d(self.accumulators[name]) if adagrad else table  # SGD's kernel leaves it alone
+            self.threads.run(
+                kernels.update_rows, len(rows.ids), table, accumulator, rows.ids, rows.values, rows.l2.astype(dtype),
+                dtype.type(rate), adagrad, unit and name == "entity", faults, size=max(512, -(-len(rows.ids) // 32)),
+            )  # fmt: skip
+        return not faults[0]
 
 
 def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
@@ -30,11 +116,9 @@ def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
     settings = run.settings
     check_sizes(run, dataset)
     with Threads(threads) as threads:
-        softmax = settings.loss == "softmax"
         triples = np.asarray(dataset.train)
-        kinds = (PlainTrainer, PlainSoftmaxTrainer) if kind_of(run.model) is OWN else (Trainer, SoftmaxTrainer)
-        trainer = kinds[softmax](run.model, run.accumulators, settings, run.bounds, triples, threads)
-        batches = (SoftmaxBatches if softmax else Batches)(trainer, triples)
+        trainer = Trainer(run.model, run.accumulators, settings, run.bounds, triples, threads)
+        batches = Batches(batches_of(trainer, triples), settings.epochs, threads)
         while run.epoch < settings.epochs:
             if out_of_patience(run):
                 return "patience"
@@ -60,6 +144,13 @@ def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
     return "patience" if out_of_patience(run) and run.epoch < settings.epochs else "finished"
 
 
+def batches_of(trainer, triples):
+    """The source of the batches that a `Trainer` takes, of train triples (n, 3)."""
+    if trainer.settings.loss == "softmax":
+        return QueryBatches(trainer.model, trainer.settings, triples)
+    return TripleBatches(trainer.model, trainer.settings, trainer.bounds, triples)
+
+
 def check_sizes(run, dataset):
     """CardkgeError unless the data has the run's numbers of entities and relations, and ids within them."""
     sizes = dataset.n_entities, dataset.n_relations
@@ -75,7 +166,7 @@ def take_step(run, trainer, batch, rate):
     """One step of the run, its sums added to run.partial; NonFinite that says where, and what to do."""
     settings = run.settings
     try:
-        sums = trainer.step(*batch, rate)
+        parts = trainer.step(batch, rate)
     except NonFinite as error:
         hint = " or --project unit" if settings.project == "none" else ""
         hint = ", --relation-weight" * bool(settings.relation_weight) + hint
@@ -83,7 +174,7 @@ def take_step(run, trainer, batch, rate):
             f"{error} at epoch {run.epoch + 1}, step {run.step + 1}; use a smaller learning rate (it is"
             f" {settings.learning_rate:g}), l2 or lambda{hint}"
         ) from None
-    for name, value in sums.items():
+    for name, value in parts.items():
         run.partial[name] = run.partial.get(name, 0.0) + value
     run.step += 1
 

@@ -13,25 +13,15 @@ import numpy as np
 
 from cardkge import CardkgeError, triple_keys
 from cardkge_tools.answers.facts import calibrate_run
-from cardkge_tools.answers.opening import open_run, run_data
-from cardkge_tools.answers.runs import (
-    STAGE,
-    align_dataset,
-    is_run,
-    load_run,
-    new_run,
-    remove_stages,
-    save_metrics,
-    save_run,
-)
+from cardkge_tools.answers.opening import align_dataset, open_run, run_data
+from cardkge_tools.answers.runs import is_run, load_run, new_run, save_metrics, save_run
 from cardkge_tools.definitions.settings import option_name
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.ranking import evaluate
-from cardkge_tools.engine.trainer import NonFinite
-from cardkge_tools.engine.training import train
-from cardkge_tools.experiments.reports import at_chance, examples_per_step, show_metrics
+from cardkge_tools.engine.training import NonFinite, train
+from cardkge_tools.experiments.reports import at_chance, examples_per_step, show_few, show_metrics
 from cardkge_tools.graph.graphs import describe_data, later_occurrences, same_facts
-from cardkge_tools.shell.files import in_use, made_folder, sole_use
+from cardkge_tools.shell.files import STAGE, in_use, made_folder, remove_stages, sole_use
 from cardkge_tools.shell.terminal import Progress, counter, going_on, held_signals, say, this_command, warn
 
 CHECKPOINT_SECONDS = 60.0  # between two saved states while training ...
@@ -56,8 +46,6 @@ def new_folder(out, force):
 def resume_run(folder, given, threads, calibrated=True):
     """Goes on with a saved run, with what a resumed run may change."""
     run = load_run(folder)
-    if run.epoch < given.get("epochs", run.settings.epochs):
-        refuse_gone(run, folder)
     update_settings(run, given)
     dataset, data = run_data(run), run.data
     found = describe_data(dataset)
@@ -74,13 +62,6 @@ def resume_run(folder, given, threads, calibrated=True):
     fit(run, dataset, folder, threads, calibrated)
 
 
-def refuse_gone(run, folder):
-    """An error where a run has settings that are none now, so that its steps cannot be repeated nor gone on with."""
-    for name, value in run.gone.items():
-        found = f"{Path(folder) / 'config.json'}: trained with --{name} {value}, an option that is gone"
-        raise CardkgeError(f"{found}: its steps cannot be gone on with; train anew without it")
-
-
 def whole(dataset):
     """The data set with every known fact in train, for a final run; valid and test stay beside it."""
     keys = triple_keys(*np.asarray(dataset.known).T, dataset.n_entities, dataset.n_relations)
@@ -95,7 +76,6 @@ def train_final(source, out, force, threads, data, model):
         raise click.UsageError(
             f"--model cannot change in a final run: {source} has {run.settings.model}, given {model}."
         )
-    refuse_gone(run, source)
     if run.settings.final:
         raise CardkgeError(f"{source} is a final run already; give the run that it was made of")
     epochs = run.best["epoch"] if run.best else run.epoch
@@ -224,6 +204,7 @@ def take_metrics(run, dataset, folder, threads, again):
     save_metrics(run, folder)
     with going_on():
         show_metrics([([setting], sides["both"]) for setting, sides in run.metrics.items()], ["test"])
+        show_few(len(run.entities))
 
 
 def calibrate_or_say(run, dataset, folder, threads):

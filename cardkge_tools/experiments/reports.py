@@ -1,12 +1,14 @@
 """What there is and what was found, as tables of text."""
 
 import math
+from dataclasses import dataclass
 
 import click
 import numpy as np
 
-from cardkge import MODELS, CardkgeError, batch_limits, metrics_by_side, triple_keys
+from cardkge import HITS, MODELS, CardkgeError, batch_limits, metrics_by_side, triple_keys
 from cardkge_tools import SPLITS
+from cardkge_tools.answers.opening import open_to_measure
 from cardkge_tools.answers.runs import valid_times
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.checking import check_model
@@ -14,10 +16,9 @@ from cardkge_tools.engine.own import use_model
 from cardkge_tools.engine.ranking import cardinality_violations, ranges, rank_triples
 from cardkge_tools.graph.spelling import counted_look_alikes
 from cardkge_tools.graph.splitting import described, leaks, related_relations
-from cardkge_tools.shell.display import brief
 from cardkge_tools.shell.download import dataset_table
 from cardkge_tools.shell.files import is_stdout, write_json
-from cardkge_tools.shell.terminal import counter, interval, short, table
+from cardkge_tools.shell.terminal import brief, counter, interval, short, table
 
 METRICS = ("hits@1", "hits@3", "hits@5", "hits@10", "mrr")  # shown in percent
 
@@ -27,6 +28,14 @@ def show_metrics(rows, headers):
     lines = [[*start, *(f"{100 * m[name]:.2f}" for name in METRICS), f"{m['mean_rank']:,.1f}"] for start, m in rows]
     names = [f"{name.upper() if name == 'mrr' else name} %" for name in METRICS]
     table(lines, [*headers, *names, "mean rank"], "l" * len(headers))
+
+
+def show_few(candidates):
+    """A line where there are so few candidates that some hits@n say nothing."""
+    certain = [n for n in HITS if n >= candidates]
+    if certain:
+        names = ", ".join(f"hits@{n}" for n in certain)
+        click.echo(f"of no more than {candidates} candidates, {names}: 100 % whatever the model")
 
 
 def show_violations(found):
@@ -163,21 +172,43 @@ def distinct_rows(triples):
     return np.unique(triples, axis=0)
 
 
-def evaluation(run, dataset, split, setting, ties, by, no_loops, threads, progress, candidates="all"):
-    """Ranks a split; returns (a function that prints the metrics as a table, the same as a dict for JSON).
+@dataclass(frozen=True)
+class Ranking:
+    """What `evaluate` ranks, and what it shows of it. by: parts, of "side" and "relation"; candidates: "all", or
+    "range", the entities that train has on that side of the relation."""
 
-    by: parts to show, of "side" and "relation"; candidates: "all", or "range", the entities that train has on that side
-    of the relation.
-    """
+    split: str = "test"
+    setting: str = "both"
+    ties: str = "realistic"
+    by: tuple[str, ...] = ()
+    no_loops: bool = False
+    candidates: str = "all"
+
+
+def rank_command(folder, data, how, skip_unknown, threads, json_file):
+    """`evaluate` without --sets: ranks as a table, and as JSON."""
+    run, dataset = open_to_measure(folder, data, skip_unknown)
+    with counter("ranked") as progress:
+        show, report = evaluation(run, dataset, how, threads, progress)
+    if json_file:
+        write_json(json_file, report)
+    if not is_stdout(json_file):
+        show()
+
+
+def evaluation(run, dataset, how, threads, progress):
+    """Ranks a split (how: Ranking); returns (a function that prints the metrics as a table, the same as a dict for
+    JSON)."""
+    split, setting, by, candidates = how.split, how.setting, how.by, how.candidates
     triples = getattr(dataset, split)
     if not len(triples):
         raise CardkgeError(f"{dataset.folder}: no triple of {split} is left to rank")
     known = dataset.known if setting != "raw" else None
     among = ranges(dataset) if candidates == "range" else None
-    no_loops = no_loops or run.settings.no_loops
+    no_loops = how.no_loops or run.settings.no_loops
     loopless = without_loops(dataset.train, dataset.n_relations) if no_loops else None
-    how = {"threads": threads, "progress": progress, "loopless": loopless, "among": among}
-    ranks = rank_triples(run.best_model(), triples, known, ties, **how)
+    given = {"threads": threads, "progress": progress, "loopless": loopless, "among": among}
+    ranks = rank_triples(run.best_model(), triples, known, how.ties, **given)
     rows, report = [], {}
     sizes = {"triples": len(triples), "candidates": among_sizes(triples, among, dataset)}
     for name in ("filtered", "raw") if setting == "both" else (setting,):
@@ -201,6 +232,7 @@ def evaluation(run, dataset, split, setting, ties, by, no_loops, threads, progre
         show_metrics(lines, [headers[i] for i in kept])
         count = sizes["candidates"]
         click.echo(f"{count['mean']:,.0f} candidates" + (f" on average ({candidates})" if among is not None else ""))
+        show_few(count["most"])
 
     return show, report
 
@@ -242,6 +274,12 @@ def take_violations(runs, bounds, threads):
             parts = cardinality_violations(each.best_model(), its_bounds, its_data.train, threads, progress)
         found[name] = {"^" * v["inverse"] + each.relations[v["relation"]]: v for v in parts}
     return found
+
+
+def violations_json(part):
+    """What `violations --json` holds of a run; an upper bound of null says that there is none."""
+    names = ("lower", "upper", "subjects", "outside", "mean", "quartiles")
+    return {relation: {n: None if v[n] == math.inf else v[n] for n in names} for relation, v in part.items()}
 
 
 def examples_per_step(settings, n_triples):

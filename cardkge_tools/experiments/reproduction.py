@@ -3,12 +3,11 @@
 from cardkge import SAMPLINGS, CardkgeError, cardinality_sums, mine_bounds
 from cardkge_tools import SPLITS
 from cardkge_tools.answers.opening import open_run
-from cardkge_tools.answers.runs import average_sum
 from cardkge_tools.engine.ranking import completions
 from cardkge_tools.experiments.controls import control_bounds, control_table, share_cell
 from cardkge_tools.experiments.reports import METRICS
 from cardkge_tools.experiments.statistics import amount, estimate, percent
-from cardkge_tools.experiments.trials import make_trial, run_trials, trial_name
+from cardkge_tools.experiments.trials import average_sum, make_trial, run_trials, trial_name
 from cardkge_tools.graph.graphs import known_answers, open_data
 from cardkge_tools.graph.spelling import found as found_name
 from cardkge_tools.shell.download import PROJECT_DATA, dataset_table

@@ -10,17 +10,29 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
+import numpy as np
 
-from cardkge import CardkgeError, is_bounded
-from cardkge_tools.answers.runs import read_config, read_outcome, read_violations
-from cardkge_tools.definitions.settings import DIMS, Settings, option_name
+from cardkge import HITS, CardkgeError, is_bounded
+from cardkge_tools.answers.runs import read_config, read_history
+from cardkge_tools.definitions.settings import DIMS, Settings, fits, option_name
 from cardkge_tools.engine.threads import count_cores
+from cardkge_tools.engine.training import best_first
 from cardkge_tools.experiments.reports import show_metrics
 from cardkge_tools.graph.bound_files import find_bounds
 from cardkge_tools.graph.bounds import Vocabulary, read_tsv
 from cardkge_tools.graph.graphs import describe_data, facts_digest, load_dataset, open_data, same_facts
 from cardkge_tools.shell.download import dataset_table
-from cardkge_tools.shell.files import csv_text, is_stdout, made_folder, make_folder, read_toml, replace_file, write_json
+from cardkge_tools.shell.files import (
+    REMEDY,
+    csv_text,
+    is_stdout,
+    made_folder,
+    make_folder,
+    read_json,
+    read_toml,
+    replace_file,
+    write_json,
+)
 from cardkge_tools.shell.options import checked_settings, idle_options, train_context
 from cardkge_tools.shell.terminal import say, table, warn
 from cardkge_tools.shell.workers import VIOLATIONS, carry_out, commands_of, this_program
@@ -112,6 +124,59 @@ def trial_task(trial, out, bounds=None):
     }
 
 
+def read_outcome(folder):
+    """What a finished run came to, without reading its parameters.
+
+    Returns {"epoch": the one kept, "valid": {"mrr", "hits@10"} there, or None where nothing was validated, "test": as
+    in metrics.json, "seconds": of training}. Raises CardkgeError as `load_run` does, and where the run is not finished.
+    """
+    folder = Path(folder)
+    test, epochs = read_json(folder / "metrics.json"), read_json(folder / "config.json").get("epoch")
+    if type(epochs) is not int:
+        raise CardkgeError(f"{folder / 'config.json'}: 'epoch' is {epochs!r}, expected int; {REMEDY}")
+    history = read_history(folder / "history.csv", epochs)
+    wanted, file = {"mrr", "mean_rank", *(f"hits@{n}" for n in HITS)}, "metrics.json"
+    try:
+        for setting in ("filtered", "raw"):
+            if not all(fits(test[setting]["both"][name], float) for name in wanted):
+                raise TypeError(f"{setting} metrics are no numbers")
+        file = "history.csv"
+        seconds = sum(record["seconds"] for record in history)
+        validated = [record for record in history if "valid_hits@10" in record]
+        order = best_first(read_json(folder / "config.json")["settings"]["loss"])
+        best = max(
+            validated,
+            key=lambda record: order({name: record[f"valid_{name}"] for name in ("mrr", "hits@10")}),
+            default=None,
+        )
+    except (KeyError, TypeError) as error:
+        raise CardkgeError(f"{folder / file}: damaged ({error}); {REMEDY}") from error
+    return {
+        "epoch": best["epoch"] if best else len(history),
+        "valid": {name: best[f"valid_{name}"] for name in ("mrr", "hits@10")} if best else None,
+        "test": test,
+        "seconds": seconds,
+    }
+
+
+def read_violations(path):
+    """The violations of one run, as `violations RUN --json` writes them: relation -> {"lower", "upper" (inf for null),
+    "subjects", "outside", "mean"}."""
+    try:
+        (found,) = read_json(Path(path)).values()
+        parts = {relation: dict(v, upper=np.inf if v["upper"] is None else v["upper"]) for relation, v in found.items()}
+        return {
+            r: {n: float(v[n]) for n in ("lower", "upper", "subjects", "outside", "mean")} for r, v in parts.items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CardkgeError(f"{path}: not the violations of one run; remove this file") from error
+
+
+def average_sum(violations):
+    """The mean over the relations of the mean X_hr of each (the paper's Figure 3)."""
+    return float(np.mean([v["mean"] for v in violations.values()]))
+
+
 def run_trials(trials, out, jobs, threads, cluster=None, bounds=None):
     """Run what is missing of the trials under `out`. Returns their outcomes, None for one that failed, and the errors:
     name of the trial -> line.
@@ -174,7 +239,7 @@ def said(bounds):
 def check_trial(folder, trial, relations, data, bounds, reported):
     """An error if the run in the folder, begun or finished, is of other settings, data or bounds than the trial would
     be now. Violations of other bounds than those to be `reported`, if any are, are removed, to be taken anew."""
-    settings, its_data, gone = read_config(folder)
+    settings, its_data = read_config(folder)
     if not same_facts(its_data, data):
         raise CardkgeError(f"{folder}: trained on other data than {trial['data']} is now; remove this folder")
     wanted = Settings(**trial).resolved(its_data["entities"], its_data["relations"], its_data["train"])
@@ -184,8 +249,6 @@ def check_trial(folder, trial, relations, data, bounds, reported):
         if name not in ("data", "bounds") and found != value:
             option = "--" + option_name(name)
             raise CardkgeError(f"{folder}: trained with {option} {found}, not {value}; remove this folder")
-    for name, value in gone.items():
-        raise CardkgeError(f"{folder}: trained with --{name} {value}, an option that is gone; remove this folder")
     file = folder / "bounds.tsv"
     if file.exists() and said(read_tsv(file, Vocabulary(None, relations, None))) != said(bounds.listed()):
         now = trial.get("bounds", "none")

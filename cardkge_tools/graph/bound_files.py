@@ -9,7 +9,8 @@ import numpy as np
 from cardkge import CardkgeError, as_bounds, mine_bounds
 from cardkge_tools.graph import rdf
 from cardkge_tools.graph.bounds import Bound, GraphBounds, Vocabulary, read_tsv, tightest, tsv_text, vocabulary
-from cardkge_tools.graph.shacl import Index, named, of_graph, read_rdf, turtle_text
+from cardkge_tools.graph.shacl import Index, named, of_graph, read_rdf
+from cardkge_tools.graph.turtle import turtle_text
 from cardkge_tools.shell.files import replace_file
 
 

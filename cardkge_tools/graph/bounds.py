@@ -23,8 +23,8 @@ import numpy as np
 from cardkge import Bounds, CardkgeError, is_bounded
 from cardkge_tools.graph import rdf
 from cardkge_tools.graph.spelling import plain_form
-from cardkge_tools.shell.display import LONGEST
 from cardkge_tools.shell.files import read_blocks
+from cardkge_tools.shell.terminal import LONGEST
 
 NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?|inf", re.ASCII)
 

@@ -13,10 +13,9 @@ import numpy as np
 from cardkge import CardkgeError, triple_keys
 from cardkge_tools import SPLIT_FILES, SPLITS, TRIPLE_FILES
 from cardkge_tools.graph.spelling import is_header, look_alike_warnings
-from cardkge_tools.shell.display import shown
 from cardkge_tools.shell.download import fetch_dataset, locate_dataset, read_table, where_to_put
 from cardkge_tools.shell.files import is_packed, read_blocks, without_gz
-from cardkge_tools.shell.terminal import warn
+from cardkge_tools.shell.terminal import shown, warn
 
 
 class Triples(np.ndarray):

@@ -181,7 +181,7 @@ def relative_notes(*names):
     if not local:
         return []
     return [
-        f"{len(local):,} names are relative IRIs, or IRIs of files, such as {local[0]}: read elsewhere, the same data"
+        f"relative IRIs, or IRIs of files, are {len(local):,} of the names, such as {local[0]}: elsewhere the same data"
         " has other names; --base IRI says what relative IRIs are relative to"
     ]
 

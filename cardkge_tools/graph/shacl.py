@@ -1,4 +1,4 @@
-"""Bounds from and to RDF: SHACL shapes, OWL restrictions and property characteristics (extra `rdf`).
+"""Bounds from RDF: SHACL shapes, OWL restrictions and property characteristics (extra `rdf`).
 
 OWL's own reading is wider than ours: there nothing says that two names are two things; here they are."""
 
@@ -11,10 +11,12 @@ from cardkge import CardkgeError
 from cardkge_tools.graph import rdf
 from cardkge_tools.graph.bounds import Bound, Known, tightest
 
-# --- SHACL and OWL
-
-
 COUNTS = "minCount", "maxCount", "qualifiedMinCount", "qualifiedMaxCount"
+CARDINALITIES = "minCardinality", "maxCardinality", "cardinality"
+QUALIFIED = "minQualifiedCardinality", "maxQualifiedCardinality", "qualifiedCardinality"
+AT_LEAST_ONE = "someValuesFrom", "hasValue", "hasSelf"
+UNREAD_TARGETS = "targetNode", "target"
+CHOICES = "or", "xone", "not"  # between shapes, which are not read
 SCHEMA = (rdf.SUBCLASS, rdf.RDFS + "range", rdf.RDFS + "domain")
 
 
@@ -48,7 +50,13 @@ class Index:
         return self.objects.get((subject, iri), [])
 
     def one(self, subject, iri):
+        """The value of a property that has one at most; None where there is none."""
         values = self.all(subject, iri)
+        if len(values) > 1:
+            several = " and ".join(f"{value:.60}" for value in values[:2])
+            what = rdf.Prefixes(rdf.WELL_KNOWN | self.prefixes).shorten(iri)
+            owner = "a nameless node" if subject.startswith("_:") else subject
+            raise CardkgeError(f"{self.path}, {owner}: {what} has {len(values)} values, {several}; keep one of them")
         return values[0] if values else None
 
     def has_type(self, subject, iri):
@@ -107,7 +115,7 @@ class _Standards:
         self.index, self.path = index, index.path
         self.names = rdf.Prefixes(rdf.WELL_KNOWN | index.prefixes)
         self.found = {}  # key -> Bound
-        self.visited = set()  # shapes of properties that were read, or that the notes speak of
+        self.visited = set()  # shapes and restrictions that were read, or that the notes speak of
         self.unread = collections.Counter()
 
     def notes(self):
@@ -115,7 +123,10 @@ class _Standards:
         return [f"{self.path}: {what}" for what in self.index.relative + several]
 
     def where(self, node):
-        return f"{self.path}, {'a nameless shape' if node.startswith('_:') else self.names.name(node)}"
+        return f"{self.path}, {self.label(node)}"
+
+    def label(self, node):
+        return "a nameless shape" if node.startswith("_:") else self.names.name(node)
 
     def result(self):
         """The bounds, their names as terms again."""
@@ -134,26 +145,35 @@ class _Standards:
 
     def read_shacl(self):
         index, sh = self.index, rdf.SHACL
-        inner = {
-            value
-            for (_, iri), values in index.objects.items()
-            if iri in (sh + "property", sh + "node")
-            for value in values
-        }
-        inner |= {m for (_, iri), vs in index.objects.items() if iri == sh + "and" for v in vs for m in index.items(v)}
-        for node in index.nodes:
-            if not any(index.all(node, sh + name) for name in ("property", "path", "node", "and")):
-                continue
+        own = "property", "path", "node", "and", *CHOICES
+        shapes = [node for node in index.nodes if any(index.all(node, sh + name) for name in own)]
+        inner = {each for node in shapes for each in self.parts(node)}
+        for node in shapes:
             targets = self.targets(node)
             if targets:
                 self.shape(node, targets, set())
-            elif node not in inner:
-                self.visited |= {node, *index.all(node, sh + "property")}
-                self.unread[f"shape {self.names.name(node)} has no target that is read"] += 1
+            elif node not in inner or any(index.all(node, sh + name) for name in UNREAD_TARGETS):
+                self.visited |= self.within(node)
+                label = self.label(node) if node.startswith("_:") else f"shape {self.label(node)}"
+                self.unread[f"{label} has no target that is read"] += 1
         for node in index.nodes:
             if node not in self.visited and any(index.all(node, sh + name) for name in COUNTS):
                 path = index.one(node, sh + "path") or node
                 self.unread[f"counts of {self.names.name(path)} that hold for the values of a property only"] += 1
+
+    def parts(self, node, names=("property", "node", "and", *CHOICES)):
+        """The shapes that a shape names, by these properties."""
+        values = [(name, value) for name in names for value in self.index.all(node, rdf.SHACL + name)]
+        return [each for name, v in values for each in (self.index.items(v) if name in ("and", "or", "xone") else [v])]
+
+    def within(self, node):
+        """The shape and all that it names, and these name."""
+        found, stack = set(), [node]
+        while stack:
+            if (each := stack.pop()) not in found:
+                found.add(each)
+                stack += self.parts(each)
+        return found
 
     def targets(self, node):
         """[(kind of target, term)] of a shape: "class", "subjects", "objects"."""
@@ -163,16 +183,19 @@ class _Standards:
         found += [("objects", relation) for relation in index.all(node, sh + "targetObjectsOf")]
         if index.has_type(node, rdf.RDFS + "Class") or index.has_type(node, rdf.OWL + "Class"):
             found.append(("class", node))
-        for name in ("targetNode", "target"):
+        for name in UNREAD_TARGETS:
             if index.all(node, sh + name):
-                self.unread[f"sh:{name} is not read ({self.names.name(node)})"] += 1
+                self.unread[f"sh:{name} is not read ({self.label(node)})"] += 1
         return found
+
+    def is_off(self, node):
+        return re.match('"(true|1)"', self.index.one(node, rdf.SHACL + "deactivated") or "") is not None
 
     def shape(self, node, targets, seen):
         index, sh = self.index, rdf.SHACL
         self.visited.add(node)
-        if '"true"' in (index.one(node, sh + "deactivated") or ""):
-            self.visited |= set(index.all(node, sh + "property"))
+        if self.is_off(node):
+            self.visited |= self.within(node)
             return
         if node in seen:
             return
@@ -180,13 +203,13 @@ class _Standards:
         if index.all(node, sh + "path"):
             self.property_shape(node, targets)
             return
-        followed = [*index.all(node, sh + "property"), *index.all(node, sh + "node")]
-        followed += [member for value in index.all(node, sh + "and") for member in index.items(value)]
-        for inner in followed:
+        for inner in self.parts(node, ("property", "node", "and")):
             self.shape(inner, targets, seen)
-        for name in ("or", "xone", "not"):
-            if index.all(node, sh + name):
-                self.unread[f"sh:{name} is not read ({self.names.name(node)})"] += 1
+        for name in CHOICES:
+            members = self.parts(node, (name,))
+            if any(index.all(each, sh + count) for m in members for each in self.within(m) for count in COUNTS):
+                self.visited |= {each for member in members for each in self.within(member)}
+                self.unread[f"sh:{name} is not read ({self.label(node)})"] += 1
 
     def property_shape(self, node, targets):
         index, sh, where = self.index, rdf.SHACL, self.where(node)
@@ -225,7 +248,7 @@ class _Standards:
         found = list(index.all(node, sh + "class"))
         for parent in index.subjects.get((sh + "property", node), ()):
             for other in index.all(parent, sh + "property"):
-                if index.one(other, sh + "path") == path and path.startswith("<"):
+                if path.startswith("<") and index.one(other, sh + "path") == path and not self.is_off(other):
                     found += index.all(other, sh + "class")
         return found
 
@@ -235,7 +258,7 @@ class _Standards:
         index, owl = self.index, rdf.OWL
         for name, inverse in (("FunctionalProperty", False), ("InverseFunctionalProperty", True)):
             for relation in index.subjects.get((rdf.TYPE, f"<{owl}{name}>"), ()):
-                self.add(*self.property(relation, inverse), 0, 1, None, relation)
+                self.add_both_ways(relation, inverse, 0, 1, None, relation)
         for node in index.nodes:
             if node.startswith("<"):
                 for iri in (rdf.SUBCLASS, owl + "equivalentClass"):
@@ -244,11 +267,43 @@ class _Standards:
                 for value in index.all(node, owl + "intersectionOf"):
                     for member in index.items(value):
                         self.class_axiom(node, member, node)
+        for node in index.nodes:
+            named = [n for n in (*CARDINALITIES, *QUALIFIED, *AT_LEAST_ONE) if index.all(node, owl + n)]
+            if named and node not in self.visited and index.all(node, owl + "onProperty"):
+                relation, _ = self.property(index.one(node, owl + "onProperty"))
+                where = self.container(node)
+                self.unread[f"owl:{named[0]} of {self.names.name(relation)}{where} is not read"] += 1
+
+    def container(self, node):
+        """Where a nameless class stands, as text: within what, and of which named class."""
+        above = collections.defaultdict(list)
+        for (subject, iri), values in self.index.objects.items():
+            for value in values:
+                above[value].append((subject, iri))
+        inside, seen = "", {node}
+        while node.startswith("_:"):
+            subject, iri = next(((s, iri) for s, iri in above[node] if s not in seen), (None, None))
+            if subject is None:
+                return f" in {inside}" if inside else ""
+            if iri not in (rdf.RDF + "first", rdf.RDF + "rest", rdf.SUBCLASS, rdf.OWL + "equivalentClass"):
+                inside = inside or self.names.shorten(iri)
+            seen.add(node := subject)
+        return (f" in {inside}" if inside else "") + f" ({self.names.name(node)})"
 
     def property(self, relation, inverse=False):
         """(the property, whether its inverse is meant)."""
         back = self.index.one(relation, rdf.OWL + "inverseOf") if relation.startswith("_:") else None
         return (relation, inverse) if back is None else (back, not inverse)
+
+    def add_both_ways(self, relation, inverse, *bound):
+        """`add`, of the property and of the one that is its inverse by another name (itself, where it is symmetric)."""
+        index, (relation, inverse) = self.index, self.property(relation, inverse)
+        iri = rdf.OWL + "inverseOf"
+        others = [*index.all(relation, iri), *index.subjects.get((iri, relation), ())]
+        others += [relation] * index.has_type(relation, rdf.OWL + "SymmetricProperty")
+        self.add(relation, inverse, *bound)
+        for other in dict.fromkeys(each for each in others if each.startswith("<")):
+            self.add(other, not inverse, *bound)
 
     def class_axiom(self, kind, value, node):
         """Every member of the class `kind` is a `value`."""
@@ -260,29 +315,39 @@ class _Standards:
         relation = index.one(value, owl + "onProperty")
         if relation is None:
             return
+        self.visited.add(value)
         relation, inverse = self.property(relation)
-        counts = {n: index.count(value, owl + n, where) for n in ("minCardinality", "maxCardinality", "cardinality")}
-        lower = _largest(counts["minCardinality"], counts["cardinality"])
-        upper = _smallest(counts["maxCardinality"], counts["cardinality"])
-        counts = {
-            n: index.count(value, owl + n, where)
-            for n in ("minQualifiedCardinality", "maxQualifiedCardinality", "qualifiedCardinality")
-        }
-        lower = _largest(lower, counts["minQualifiedCardinality"], counts["qualifiedCardinality"])
-        if index.all(value, owl + "someValuesFrom"):
+        least, most, exactly, low, top, just = (index.count(value, owl + n, where) for n in CARDINALITIES + QUALIFIED)
+        lower, upper = _largest(least, exactly, low, just), _smallest(most, exactly)
+        if any(self.says(value, name) for name in AT_LEAST_ONE):
             lower = _largest(lower, 1)
-        top = _smallest(counts["maxQualifiedCardinality"], counts["qualifiedCardinality"])
+        if f"<{owl}Nothing>" in index.all(value, owl + "allValuesFrom"):
+            upper = 0
+        top = _smallest(top, just)
         if top is not None:
-            kinds = index.all(value, owl + "onClass")
-            known = index.ranges(relation, inverse)
-            if all(each == f"<{owl}Thing>" or any(index.within(k, each) for k in known) for each in kinds):
+            if self.holds_for_all(value, relation, inverse):
                 upper = _smallest(upper, top)
             else:
                 self.unread[
                     f"qualified maximum of {self.names.name(relation)}, whose values may be of other classes"
                 ] += 1
         if lower is not None or upper is not None:
-            self.add(relation, inverse, lower, upper, kind, node)
+            self.add_both_ways(relation, inverse, lower, upper, kind, node)
+
+    def says(self, restriction, name):
+        """Whether a restriction says this, which false takes back (of owl:hasSelf)."""
+        values = self.index.all(restriction, rdf.OWL + name)
+        return any(name != "hasSelf" or re.match('"(true|1)"', value) for value in values)
+
+    def holds_for_all(self, restriction, relation, inverse):
+        """Whether all values of the property are of the classes, or datatypes, that a qualified restriction counts."""
+        index, owl = self.index, rdf.OWL
+        kinds = [*index.all(restriction, owl + "onClass"), *index.all(restriction, owl + "onDataRange")]
+        every = {f"<{owl}Thing>"}
+        if index.has_type(relation, owl + "DatatypeProperty"):
+            every.add(f"<{rdf.RDFS}Literal>")
+        known = index.ranges(relation, inverse)
+        return bool(kinds) and all(k in every or any(index.within(each, k) for each in known) for k in kinds)
 
 
 def _largest(*numbers):
@@ -321,78 +386,3 @@ def of_graph(bounds, graph, prefixes):
             some = ", ".join(several[:3] + ["..."] * (len(several) > 3))
             notes.append(f"{len(terms)} of {len(bounds)} bounds dropped, on {what} ({some})")
     return found, notes
-
-
-# --- writing Turtle
-
-
-def turtle_text(bounds, prefixes=None, standard="shacl"):
-    """SHACL shapes, or OWL axioms (standard="owl"), of Bounds with names of a graph, as Turtle.
-
-    A bound of every subject is a shape whose target is the subjects (objects, if inverse) of the property itself, or a
-    restriction of owl:Thing. Bounds that are no whole numbers are rounded inwards. Read back they are the same.
-    """
-    prefixes = prefixes or rdf.Prefixes()
-    namespaces = {**prefixes.namespaces}
-    ours = rdf.Prefixes(namespaces)
-    for prefix in ("sh",) if standard == "shacl" else ("owl", "rdfs"):
-        ours.add(prefix, rdf.WELL_KNOWN[prefix])
-    if any(name is not None and prefixes.expand(name) is None for b in bounds for name in (b.relation, b.kind)):
-        ours.add("name", rdf.NAME_OF_NOTHING)
-    lines = [f"@prefix {prefix}: <{namespace}> .\n" for prefix, namespace in ours.namespaces.items()]
-    write = _shacl_blocks if standard == "shacl" else _owl_blocks
-    blocks = write(bounds, lambda name: _turtle(prefixes.term(name), ours), lambda term: _turtle(term, ours))
-    return "".join([*lines, *blocks])
-
-
-def _turtle(term, prefixes):
-    """A term as Turtle writes it, by a prefix where its last part is plain."""
-    if term.startswith("<"):
-        prefix, colon, rest = prefixes.shorten(term[1:-1]).partition(":")
-        if colon and prefix in prefixes.namespaces and re.fullmatch(r"[^\W.-][\w-]*|", rest):
-            return f"{prefix}:{rest}"
-    return term
-
-
-def _whole(bound):
-    """(lower, upper) as whole numbers, upper None for infinity."""
-    return math.ceil(bound.lower), None if bound.upper == math.inf else math.floor(bound.upper)
-
-
-def _shacl_blocks(bounds, name, term):
-    groups = collections.defaultdict(list)  # the target, written out -> bounds
-    for bound in bounds:
-        if bound.kind is not None:
-            target = f"{term('<' + rdf.SHACL + 'targetClass>')} {name(bound.kind)}"
-        else:
-            of = "targetObjectsOf" if bound.inverse else "targetSubjectsOf"
-            target = f"{term('<' + rdf.SHACL + of + '>')} {name(bound.relation)}"
-        groups[target].append(bound)
-    sh = term(f"<{rdf.SHACL}NodeShape>").removesuffix("NodeShape")
-    for target, members in groups.items():
-        parts = [f"\n[] a {sh}NodeShape ;\n    {target}"]
-        for bound in members:
-            lower, upper = _whole(bound)
-            path = f"[ {sh}inversePath {name(bound.relation)} ]" if bound.inverse else name(bound.relation)
-            counts = f" ; {sh}minCount {lower}" * (lower > 0) + (
-                f" ; {sh}maxCount {upper}" if upper is not None else ""
-            )
-            parts.append(f" ;\n    {sh}property [ {sh}path {path}{counts} ]")
-        yield "".join([*parts, " .\n"])
-
-
-def _owl_blocks(bounds, name, term):
-    owl = term(f"<{rdf.OWL}Thing>").removesuffix("Thing")
-    subclass = term(f"<{rdf.SUBCLASS}>")
-    integer = "<http://www.w3.org/2001/XMLSchema#nonNegativeInteger>"
-    for bound in bounds:
-        lower, upper = _whole(bound)
-        kind = f"{owl}Thing" if bound.kind is None else name(bound.kind)
-        path = f"[ {owl}inverseOf {name(bound.relation)} ]" if bound.inverse else name(bound.relation)
-        if lower == upper:
-            counts = [("cardinality", lower)]
-        else:
-            counts = [("minCardinality", lower)] * (lower > 0) + [("maxCardinality", upper)] * (upper is not None)
-        for what, number in counts:
-            restriction = f'[ a {owl}Restriction ; {owl}onProperty {path} ; {owl}{what} "{number}"^^{integer} ]'
-            yield f"\n{kind} {subclass} {restriction} .\n"

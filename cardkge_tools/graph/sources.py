@@ -303,7 +303,9 @@ def _openke_names(path):
             raise CardkgeError(f"{path}:{at}: a name that is empty, or has a tab or a carriage return: {brief(fields)}")
         names[int(fields[1])] = fields[0]
     if sorted(names) != list(range(len(names))):
-        raise CardkgeError(f"{path}: its ids are not 0 to {len(names) - 1}")
+        from_1 = sorted(names) == list(range(1, 1 + len(names)))
+        hint = "; they begin at 1: take 1 from each id, here and in the triple files" if from_1 else ""
+        raise CardkgeError(f"{path}: its ids are not 0 to {len(names) - 1}{hint}")
     if len(set(names.values())) != len(names):
         raise CardkgeError(f"{path}: two ids have the same name")
     return [names[i] for i in range(len(names))]

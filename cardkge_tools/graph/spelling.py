@@ -7,8 +7,7 @@ import os
 import unicodedata
 
 from cardkge import CardkgeError
-from cardkge_tools.shell.display import LONGEST, brief, shown
-from cardkge_tools.shell.terminal import warn
+from cardkge_tools.shell.terminal import LONGEST, brief, shown, warn
 
 HEADER_WORDS = (
     "head h relation r rel tail t subject subj s predicate pred p property object obj o source src from target dst to"

@@ -3,17 +3,21 @@
 import codecs
 import contextlib
 import csv
+import errno
 import functools
 import gzip
 import io
 import json
 import os
+import shutil
 import sys
 import tempfile
+import time
 import zlib
 from pathlib import Path
 
 from cardkge import CardkgeError
+from cardkge_tools import RUN_FILES
 
 
 def is_packed(path):
@@ -70,6 +74,77 @@ def _write_packed(write, file):
         write(stream)
 
 
+STAGE = ".saving"  # begins the name of a folder inside the run that holds the new files until all are complete
+COMPLETE = f"{STAGE}-complete-"  # then it is called so, and they are renamed into place, one after the other
+SETTLED = 10  # seconds without a rename after which nobody is at work there
+
+
+def replace_files(folder, contents, check):
+    """Write the files of a run, name -> `write(file)` as `replace_file` takes it, all of them or none.
+
+    The folder is made if need be. All files are completed in a folder inside it, where `check(stage)` may refuse them,
+    before the first is renamed into place, in the order of RUN_FILES; of these, what is not among the contents is
+    removed. Cut short between two renames, this is finished by the next `remove_stages`. A symbolic link is followed.
+    """
+    stage = None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        remove_stages(folder)
+        stage = Path(tempfile.mkdtemp(prefix=STAGE, dir=folder))
+        for name, write in contents.items():
+            replace_file(stage / name, write)
+        check(stage)
+        complete = folder / stage.name.replace(STAGE, COMPLETE, 1)
+        os.replace(stage, complete)
+        stage = None  # whatever happens, it is not lost
+        for name in RUN_FILES:
+            if name not in contents:  # of an older state, or a run that this one replaces
+                (folder / name).unlink(missing_ok=True)
+        _move_into_place(complete, folder)
+        for left in folder.glob(f"{COMPLETE}*"):  # this one, and older ones, which must not be finished after it
+            shutil.rmtree(left, ignore_errors=True)
+    except OSError as error:
+        remedy = "make room, or choose another folder with --out"
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            remedy = "make the folder writable, or work on a copy of it"
+        raise CardkgeError(f"{folder}: the run cannot be saved here ({error.strerror or error}); {remedy}") from error
+    except CardkgeError as error:  # of one of the files, under its name for the time being
+        raise CardkgeError(str(error).replace(str(stage), str(folder)) if stage else str(error)) from error
+    finally:
+        if stage:
+            shutil.rmtree(stage, ignore_errors=True)
+
+
+def _move_into_place(stage, folder):
+    """Rename the files of a stage that is complete; of a symbolic link, what it points to is replaced."""
+    for name in RUN_FILES:
+        if os.path.islink(folder / name):
+            if (stage / name).exists():
+                content = (stage / name).read_bytes()
+                replace_file(folder / name, lambda file, content=content: file.write(content))
+                (stage / name).unlink()
+        else:
+            with contextlib.suppress(FileNotFoundError):  # of a save without it, or that moved it already
+                os.replace(stage / name, folder / name)
+
+
+def remove_stages(folder, age=3600):
+    """Finish a save that was killed between two renames, and remove what one that was killed before has left; a save at
+    work is younger than `age` seconds, and between its renames than SETTLED."""
+    for left in Path(folder).glob(f"{STAGE}*"):
+        complete = left.name.startswith(COMPLETE)
+        try:
+            if time.time() - left.stat().st_mtime >= min(age, SETTLED if complete else age):
+                if complete:
+                    _move_into_place(left, Path(folder))
+                shutil.rmtree(left, ignore_errors=True)
+        except OSError as error:
+            if complete:
+                raise CardkgeError(
+                    f"{folder}: a save into it was cut short ({error.strerror}); move the files of {left} into it"
+                ) from error
+
+
 def refuse_the_same(source, target):
     """An error where a file would be written over the one that it is made from."""
     if os.path.isfile(target) and os.path.isfile(source) and os.path.samefile(source, target):
@@ -121,6 +196,11 @@ def read_blocks(path):
         raise CardkgeError(f"{path}: cannot be read: {reason}") from error
 
 
+def missing_extra(option, error, extra):
+    """The error for an option whose optional package is not installed; `error` the ImportError."""
+    return CardkgeError(f"{option} needs {error.name}, which is not installed: pip install -e '.[{extra}]'")
+
+
 REMEDY = "restore it from a copy, or remove its folder and train again"
 
 
@@ -135,6 +215,20 @@ def read_json(path, remedy=REMEDY):
     if not isinstance(value, dict):
         raise CardkgeError(f"{path}: not a JSON object; {remedy}")
     return value
+
+
+FORMAT_VERSION = 1  # of config.json, model.npz and calibration.json
+
+
+def check_version(path, version, remedy=REMEDY):
+    """CardkgeError for a format version that this program does not read."""
+    if type(version) is not int or version < 1:
+        raise CardkgeError(f"{path}: format_version is {version!r}, not a number; {remedy}")
+    if version > FORMAT_VERSION:
+        raise CardkgeError(
+            f"{path}: format version {version} is later than {FORMAT_VERSION}, the last that this "
+            "program reads; use the newer program that wrote it"
+        )
 
 
 def json_bytes(value):

@@ -154,6 +154,28 @@ training_options = options(  # the fields of Settings
 )
 
 
+# what `evaluate` and `predict` refuse, by whether --sets, --queries is given: (parameters, why)
+EVALUATE_REFUSES = {
+    True: (
+        ("split", "setting", "ties", "by", "candidates", "skip_unknown", "no_loops"),
+        "is for ranks, and --sets measures sets.",
+    ),
+    False: (("min_probability", "precision", "loops", "plot"), "needs --sets."),
+}
+PREDICT_REFUSES = {
+    True: (("head", "relation", "tail", "x", "json_file"), "is for one question, and --queries has its own."),
+    False: (("out",), "needs --queries."),
+}
+
+
+def refuse_given(context, refused):
+    """A usage error for the first of the parameters, refused (names, why), that stands on the command line."""
+    names, why = refused
+    for parameter in context.command.params:
+        if parameter.name in names and was_given(context, parameter.name):
+            raise click.UsageError(f"{parameter.opts[0]} {why}")
+
+
 def train_context(options):
     """The context of a command line of `train` with these options, name -> value; a usage error for one that is not of
     the settings."""

@@ -4,21 +4,26 @@ import contextlib
 import itertools
 import math
 import os
+import re
 import shlex
 import shutil
 import signal
 import sys
 import threading
 import time
+import unicodedata
 import warnings
 from pathlib import Path
 
 import click
 
 from cardkge_tools import RUN_FILES, SPLIT_FILES, TEXTS, TRIPLE_FILES
-from cardkge_tools.shell.display import shown
 
 PLAIN_LINES = 15  # of progress, where the output is no terminal
+LONGEST = 100  # characters of a name in a message
+# They change how the text after them is shown: marks and overrides of direction, isolates, zero-width characters.
+_INVISIBLE = set("\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff")
+_UNSEEN = ("Cc", "Zl", "Zp", "Cs")  # Unicode's categories of control characters, ends of lines, half letters
 
 
 class Program(click.Group):
@@ -40,6 +45,9 @@ class Program(click.Group):
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
+        threads = os.environ.get("NUMBA_NUM_THREADS")
+        if threads is not None and not re.fullmatch(r"\s*[+]?0*[1-9][0-9]*\s*", threads):  # Numba's import would end it
+            self.fail(ctx, f"NUMBA_NUM_THREADS={threads}: expected a number of at least 1, or none; unset it")
         try:
             with warnings.catch_warnings():  # NumPy's of an overflow: the library reports its effect itself
                 warnings.simplefilter("ignore", RuntimeWarning)
@@ -197,15 +205,49 @@ def say(text="", **options):
         click.echo(text, **options)
 
 
+def brief(text, limit=LONGEST):
+    """A text of at most `limit` characters, its end cut off."""
+    return text if limit is None or len(text) <= limit else text[: limit - 3] + "..."
+
+
+def shown(name, quoted=False, limit=LONGEST):
+    """A name for a table or a message: as it is where it is printed plainly; in quotes with escapes where it has spaces
+    at its ends, control characters, or characters that are not seen and change how others are shown."""
+    odd = name != name.strip() or any(
+        character in _INVISIBLE or unicodedata.category(character) in _UNSEEN for character in name
+    )
+    if not odd:
+        return repr(brief(name, limit)) if quoted else brief(name, limit)
+    letters = []
+    for character in brief(name, limit):
+        if character in _INVISIBLE or unicodedata.category(character) in (*_UNSEEN, "Cf"):
+            letters.append(ascii(character)[1:-1])
+        else:
+            letters.append({"\\": "\\\\", "'": "\\'"}.get(character, character))
+    return "'" + "".join(letters) + "'"
+
+
+def width_of(text):
+    """The columns that a terminal gives a text: two for a wide letter, none for a mark on the letter before it."""
+    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    return len(text) + wide - sum(unicodedata.category(letter) in ("Mn", "Me", "Cf") for letter in text)
+
+
+_FILL = "\ue000"  # of a cell's place while the others are set
+
+
 def table(rows, headers, align="l", style="simple"):
     """Print a table of text; `align` has an l or r per column, r for those after its end; style as in tabulate. Cells
     with odd characters are shown in quotes, with escapes."""
     from tabulate import tabulate
 
     rows = [[shown(cell, limit=None) for cell in row] for row in rows]
-
+    odd = [cell for row in [headers, *rows] for cell in row if not cell.isascii()]
+    headers, *rows = ([cell if cell.isascii() else _FILL * width_of(cell) for cell in row] for row in [headers, *rows])
     sides = [{"l": "left", "r": "right"}[side] for side in align.ljust(len(headers), "r")]
-    click.echo(tabulate(rows, headers, style, disable_numparse=True, colalign=sides if rows else None))
+    text = tabulate(rows, headers, style, disable_numparse=True, colalign=sides if rows else None)
+    cells = iter(odd)
+    click.echo(re.sub(f"{_FILL}+", lambda _: next(cells), text))
 
 
 def interval(lower, upper):

@@ -16,8 +16,7 @@ import click
 
 import cardkge
 from cardkge import CardkgeError
-from cardkge_tools.shell.extras import missing_extra
-from cardkge_tools.shell.files import IN_USE, sole_use
+from cardkge_tools.shell.files import IN_USE, missing_extra, sole_use
 from cardkge_tools.shell.terminal import held_signals, say
 
 VIOLATIONS = "violations.json"  # beside the files of a run
@@ -148,9 +147,8 @@ def carry_out(tasks, jobs, threads, cluster=None):
         say(f"[{done}/{len(tasks)}] {minutes}:{seconds:02d}  {name}: {outcome}", err=True)
 
     if cluster:
-        goes_on = "the same command goes on from here"
-        once = f"{goes_on}, once what runs on the workers has ended"
-        carry_out_on_cluster(tasks, functools.partial(perform_alone, threads=threads), cluster, report, once, goes_on)
+        goes_on = "the same command goes on from here, once what runs on the workers has ended"
+        carry_out_on_cluster(tasks, functools.partial(perform_alone, threads=threads), cluster, report, goes_on)
         return failed
     processes = Processes()
     with held_signals() as caught, ThreadPoolExecutor(jobs) as pool:
@@ -176,6 +174,11 @@ def connected(client, address):
         raise CardkgeError(f"--cluster {address}: {what} is not supported; give the scheduler's own, tcp://HOST:PORT")
     try:
         return client(address, timeout=10)
+    except TypeError as error:  # of a way to connect that needs what is not there: certificates, for tls://
+        needs = "certificates, which Dask's configuration names (distributed.comm.tls)"
+        why = f"needs {needs}" if address.startswith(("tls://", "wss://")) else f"cannot be used here ({error})"
+        kind = address.partition(":")[0]
+        raise CardkgeError(f"--cluster {address}: {kind} {why}; give tcp://HOST:PORT where there are none") from error
     except (OSError, ValueError) as error:
         raise CardkgeError(f"{address}: no Dask scheduler answers there; start one with `dask scheduler`") from error
 
@@ -199,10 +202,10 @@ def interrupted_by_signals(caught, ended):
     return before
 
 
-def carry_out_on_cluster(tasks, work, address, report, stopped, failed):
+def carry_out_on_cluster(tasks, work, address, report, after):
     """report(task, work(task)) for each task, in any order, done by the workers of a Dask scheduler, by joblib. One
-    whose worker dies is given to another. stopped, failed: what the line says that ends a command after a signal, or
-    where the cluster fails."""
+    whose worker dies is given to another. after: what the line says that ends a command after a signal, or where the
+    cluster fails."""
     try:
         import cloudpickle
         import joblib
@@ -250,12 +253,12 @@ def carry_out_on_cluster(tasks, work, address, report, stopped, failed):
                 report(tasks[number], result)
     except KeyboardInterrupt:
         ended.set()
-        click.echo(f"stopped; {stopped}", err=True)
+        click.echo(f"stopped; {after}", err=True)
         sys.exit(128 + caught[0])
     except CardkgeError:
         raise
     except Exception as error:  # of Dask or joblib, of many classes
-        raise CardkgeError(f"{address}: the cluster failed ({type(error).__name__}: {error}); {failed}") from error
+        raise CardkgeError(f"{address}: the cluster failed ({type(error).__name__}: {error}); {after}") from error
     finally:
         ended.set()
         logging.disable(logging.NOTSET)

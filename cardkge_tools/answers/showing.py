@@ -1,0 +1,286 @@
+"""What `calibrate`, `evaluate --sets` and `predict` print: tables, and JSON; no mathematics."""
+
+import itertools
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+
+from cardkge import CardkgeError, probability
+from cardkge_tools.answers.answers import Answers
+from cardkge_tools.answers.facts import calibrate_run, calibrated_run, run_bounds
+from cardkge_tools.answers.figures import import_pyplot, plot_facts
+from cardkge_tools.answers.measures import evaluate_sets
+from cardkge_tools.answers.opening import open_run, open_to_measure
+from cardkge_tools.graph.spelling import found as id_of
+from cardkge_tools.shell.files import is_stdout, read_blocks, read_json, refuse_the_same, replace_file, write_json
+from cardkge_tools.shell.terminal import counter, interval, table
+
+
+def calibrate_command(folder, data, share, threads, json_file):
+    """`calibrate`: what came of it as a table, or as JSON, what calibration.json says."""
+    run, dataset = open_run(folder, data, calibrated=False)
+    calibrate_run(run, dataset, folder, threads, share, quiet=is_stdout(json_file))
+    if json_file:
+        write_json(json_file, read_json(Path(folder) / "calibration.json"))
+    if not is_stdout(json_file):
+        show_calibration(run, dataset)
+
+
+def show_calibration(run, dataset):
+    """A line for each relation: the facts of valid, and what a score means there."""
+    counts = np.bincount(dataset.valid[:, 1], minlength=len(run.relations))
+    found, rows = run.calibration, []
+    ceilings = probability(found.parameters[:, -1])
+    for name, valid, share, slope, ceiling in zip(
+        run.relations, counts, found.share, np.exp(found.parameters[:, 0]), ceilings, strict=True
+    ):
+        rows.append([name, f"{valid:,}", f"{share:.3f}", f"{slope:.2f}", f"{ceiling:.2f}"])
+    table(rows, ["relation", "valid", "share of what is missing", "slope", "ceiling"], "lr")
+    click.echo("probability of a fact = ceiling * sigma(slope * log softmax + what is known of head and relation)")
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# evaluate --sets
+# ------------------------------------------------------------------------------------------------------------------
+
+SHARES = "ap", "best_f1", "f1", "precision", "recall"  # shown in percent
+
+
+def evaluate_command(folder, data, options, threads, json_file, plot):
+    """`evaluate --sets`: a table, and JSON and figures where they are asked for; options: of `SetOptions`."""
+    pyplot = import_pyplot(plot) if plot else None
+    run, dataset = open_to_measure(folder, data)
+    how = run.best_model(), calibrated_run(run, folder), run_bounds(run), dataset, threads
+    with counter("looked at: (h, r)") as progress:
+        measures, details = evaluate_sets(*how, progress, types=run.types, **options)
+    if json_file:
+        write_json(json_file, measures)
+    if not is_stdout(json_file):
+        show_facts(measures, run.bounds.any())
+    if plot:
+        plot_facts(pyplot, measures, details, plot)
+
+
+def show_facts(measures, conditioned):
+    """The measures of `evaluate_sets` as a table of two columns, with what each is."""
+    percent = {name: "-" if measures[name] is None else f"{100 * measures[name]:.2f} %" for name in SHARES}
+    threshold = measures["threshold"]
+    rows = [
+        ["average precision", percent["ap"], f"of all candidates of {measures['pairs']:,} (h, r)"],
+        ["best F1", percent["best_f1"], "at the threshold that suits test best"],
+        ["F1", percent["f1"], f"of {measures['accepted']:,} accepted, against {measures['facts']:,} facts of test"],
+        ["precision", percent["precision"], "test alone counts as true: a floor"],
+        ["mean probability", _percent(measures["mean_probability"]), "of the accepted: the precision that is promised"],
+        ["recall", percent["recall"], "" if threshold is None else f"accepted down to p = {threshold:.3f}"],
+        ["calibration error", f"{100 * measures['ece']:.2f} %", "15 bins of the candidates with p >= 0.1"],
+        ["Brier score", f"{measures['brier']:.4f}", "sum over candidates, per new fact of test"],
+        ["log loss", f"{measures['log_loss']:.4f}", "the same"],
+        ["count error", f"{measures['count_mae']:.4f}", f"known facts alone: {measures['known_count_mae']:.4f}"],
+        [
+            "out of bounds",
+            f"{100 * measures['out_of_bounds']:.2f} %",
+            "expected counts" if conditioned else "no bounds",
+        ],
+        ["contradicted", f"{measures['contradicted']:,}", "(h, r) with more known tails than their bound allows"],
+    ]
+    table(rows, ["", "", ""], "lrl", "plain")
+
+
+def _percent(value):
+    return "-" if value is None else f"{100 * value:.2f} %"
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# predict
+# ------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Which completions `predict` shows: the first `top` with p of at least min_probability, known ones too or not, and
+    X_hr (x) under softmax too."""
+
+    top: int = 10
+    min_probability: float = 0.0
+    hide_known: bool = False
+    x: bool = False
+
+    def of(self, completions):
+        """An iterator over those of some completions."""
+        shown = (
+            each
+            for each in completions
+            if each.probability >= self.min_probability and not (self.hide_known and each.known_in)
+        )
+        return itertools.islice(shown, self.top)
+
+
+def show_completions(folder, query, shown, data, json_file=None):
+    """The likeliest tails of (head, relation, None), or heads of (None, relation, tail), as a table; and how many are
+    expected, beside the bound. query: the three names; json_file: also as JSON."""
+    answers, (head, relation, tail) = Answers(folder, data, shown.hide_known), query
+    run, with_x = answers.run, shown.x or not answers.softmax
+    r = id_of(run.relations, relation, "relation", run.prefixes)
+    entity = id_of(run.entities, head if tail is None else tail, "entity", run.prefixes)
+    answer = answers.tails(r, entity) if tail is None else answers.heads(r, entity, with_x)
+    chosen = list(shown.of(answer.completions))
+    if json_file:
+        write_json(json_file, report_of(answers, query, answer, chosen, with_x))
+    if is_stdout(json_file):
+        return
+    headers = ["rank", "entity", "known", "probability", "score", *["accepted"] * answers.calibrated]
+    rows = [
+        [str(place), run.entities[each.entity], each.known_in or "-", f"{each.probability:.4f}", f"{each.score:.4f}"]
+        + ["yes" if each.accepted else "-"] * answers.calibrated
+        for place, each in enumerate(chosen, 1)
+    ]
+    if tail is None:
+        table(rows, headers, "rll")
+        show_count(answers, answer, with_x)
+    else:
+        show_heads(answers, answer, chosen, (headers, rows), with_x)
+
+
+def show_count(answers, answer, with_x):
+    """The lines below the tails of a head."""
+    count, bound = answer.count, f"bound {interval(*answer.count.bound)}{answers.source}"
+    if answers.calibrated:
+        unbounded = not answers.run.bounds.any()
+        given = "; the run has no bounds, and is not conditioned" if unbounded else answers.soft
+        click.echo(f"expected count = {count.expected:.2f}, of which {count.known} known, {bound}{given}")
+    if with_x:
+        click.echo(f"X_hr = {answer.x:.2f}, {bound}")
+    elif not answers.calibrated:
+        click.echo(bound)
+
+
+def show_heads(answers, answer, chosen, found, with_x):
+    """The table of heads, found (headers, rows) and the counts of each, and the line on how many heads there are."""
+    headers, rows = found
+    columns = {}
+    if answers.calibrated:
+        columns["expected"] = [f"{each.count.expected:.2f}" for each in chosen]
+    if with_x and (not answers.calibrated or answers.softmax):
+        columns["X_hr"] = [f"{each.x:.2f}" for each in chosen]
+    columns["bound"] = [interval(*each.count.bound) for each in chosen]
+    rows = [row + [column[i] for column in columns.values()] for i, row in enumerate(rows)]
+    table(rows, [*headers, *columns], "rll")
+    names = {"expected": "expected tails", "X_hr": "X_hr"}
+    what = " and ".join(names[name] for name in columns if name in names)
+    beside = f"{what} of each head, beside its bound" if what else "the bound is of each head"
+    click.echo(f"{beside}{answers.source}{answers.soft}")
+    if answer.count:
+        known, expected, bound = answer.count
+        click.echo(f"expected heads of the tail = {expected:.2f}, of which {known} known, bound {interval(*bound)}")
+
+
+def report_of(answers, query, answer, chosen, with_x):
+    """Answers as JSON: the query, its bounds, X_hr where asked for, what the table says of each, expected counts."""
+    head, relation, tail = query
+    counts = [answer.count] if tail is None else [each.count for each in chosen]
+    bounds, expected = [_in_json(count.bound) for count in counts], [count.expected for count in counts]
+    report = {
+        "query": {"head": head, "relation": relation, "tail": tail},
+        "bounds": bounds[0] if tail is None else bounds,
+        **({"x": [answer.x] if tail is None else [each.x for each in chosen]} if with_x else {}),
+        "answers": [
+            {"rank": place, "entity": answers.run.entities[each.entity], "known": each.known_in}
+            | {"probability": each.probability, "score": each.score, "accepted": each.accepted}
+            for place, each in enumerate(chosen, 1)
+        ],
+    }
+    if answers.calibrated:
+        report["expected"] = expected[0] if tail is None else expected
+    if tail is not None and answer.count:
+        known, count, bound = answer.count
+        report["heads"] = {"known": known, "expected": count, "bounds": _in_json(bound)}
+    return report
+
+
+def _in_json(bound):
+    """[lower, upper], upper None where there is none."""
+    return [None if math.isinf(x) else float(x) for x in bound]
+
+
+def show_triple(folder, query, shown, data, json_file=None):
+    """The score and the probability of one triple, and its ranks as a tail and as a head, raw and filtered."""
+    answers, (head, relation, tail) = Answers(folder, data, needed=True), query
+    run, with_x = answers.run, shown.x or not answers.softmax
+    h, t = (id_of(run.entities, name, "entity", run.prefixes) for name in (head, tail))
+    found = answers.triple(h, id_of(run.relations, relation, "relation", run.prefixes), t)
+    completion = found.completion
+    report = {
+        "head": head, "relation": relation, "tail": tail, "score": completion.score,
+        "probability": completion.probability, "accepted": completion.accepted, "known": completion.known_in,
+        **found.ranks, **(dict(zip(("x_hr", "x_rt"), found.sums)) if with_x else {}),
+    }  # fmt: skip
+    if json_file:
+        write_json(json_file, report)
+    if is_stdout(json_file):
+        return
+    known = completion.known_in or "no"
+    click.echo(f"score {completion.score:.4f}, probability {completion.probability:.4f}, known: {known}\n")
+    rows = [
+        [f"as {side}", *(f"{found.ranks[setting][side]:g}" for setting in ("raw", "filtered"))]
+        for side in ("tail", "head")
+    ]
+    table(rows, ["rank", "raw", "filtered"])
+    names, sources = ("tails of the head", "heads of the tail"), (answers.source, "")
+    for name, x, bound, source in zip(names, found.sums, found.bounds, sources, strict=True):
+        click.echo(f"{name}: {f'X = {x:.2f}, ' * with_x}bound {interval(*bound)}{source}")
+
+
+def answer_queries(folder, queries, shown, data, out):
+    """Answers to the queries in a file, `head<TAB>relation` or `?<TAB>relation<TAB>tail` a line: lines of head,
+    relation, tail, probability, score and the split it is known from (- for none), best first in each."""
+    if out is not None:
+        refuse_the_same(queries, out)
+    answers = Answers(folder, data, shown.hide_known)
+    run = answers.run
+    entities, relations = ({name: i for i, name in enumerate(names)} for names in (run.entities, run.relations))
+
+    def lines():
+        for _, head, relation, tail in read_queries(queries, entities, relations, run.prefixes):
+            r = relations[relation]
+            answer = answers.tails(r, entities[head]) if tail is None else answers.heads(r, entities[tail])
+            for each in shown.of(answer.completions):
+                name = run.entities[each.entity]
+                names = (head, relation, name) if tail is None else (name, relation, tail)
+                yield "\t".join([*names, f"{each.probability:.6g}", f"{each.score:.6g}", each.known_in or "-"]) + "\n"
+
+    if out is None:
+        for line in lines():
+            click.echo(line, nl=False)
+    else:
+        replace_file(out, lambda file: file.writelines(line.encode("utf-8") for line in lines()))
+
+
+def read_queries(path, entities, relations, prefixes=None):
+    """Yield (line number, head, relation, None) or (line number, None, relation, tail) of a file of queries;
+    CardkgeError where a line is none, or a name is unknown."""
+    for number, text in read_blocks(path):
+        for at, line in enumerate(text[:-1].split("\n"), number):
+            if not line.strip():
+                continue
+            fields = line.split("\t")
+            head, relation, tail = [*fields, "?", "?"][:3] if len(fields) in (2, 3) else ("", "", "")
+            if (head == "?") == (tail == "?"):
+                form = "head<TAB>relation, or ?<TAB>relation<TAB>tail"
+                raise CardkgeError(f"{path}:{at}: not a query, {line[:80]!r}; expected {form}")
+            given = _known_name(entities, tail if head == "?" else head, "entity", f"{path}:{at}", prefixes)
+            relation = _known_name(relations, relation, "relation", f"{path}:{at}", prefixes)
+            yield at, *((None, relation, given) if head == "?" else (given, relation, None))
+
+
+def _known_name(names, name, kind, where, prefixes):
+    """The name as the run spells it, with a warning where that is another way."""
+    if name in names:
+        return name
+    try:
+        spelt = list(names)
+        return spelt[id_of(spelt, name, kind, prefixes)]
+    except CardkgeError as error:
+        raise CardkgeError(f"{where}: {error}") from error

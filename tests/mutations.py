@@ -1,0 +1,222 @@
+"""Plant errors, one at a time, and see that a test fails: `python tests/mutations.py [WORD...]`.
+
+Each error is planted in a copy of the project, in a temporary folder, where the tests that should fail are run. A table
+says which are caught; the exit code is 1 if one is missed, or if the text that it replaces is not found once. Words
+choose the errors whose description has one of them. Nothing is changed here. Not a test itself: it takes minutes.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+WITHOUT = shutil.ignore_patterns(".git", ".venv*", "__pycache__", "*.egg-info", ".pytest_cache", ".hypothesis")
+
+
+@dataclass(frozen=True)
+class Error:
+    what: str
+    file: str
+    old: str
+    new: str
+    test: str  # as pytest takes it
+
+
+MEASURES, CALIBRATION = "cardkge_tools/answers/measures.py", "cardkge_tools/answers/calibration.py"
+CLASSIFICATION, COUNTING = "cardkge_tools/answers/classification.py", "cardkge_tools/definitions/counting.py"
+SETS = "tests/test_measures.py::test_sets_are_measured_as_the_definitions_say"
+BOTH_SIDES = "tests/test_answers.py::test_bounds_of_both_sides_have_one_rule"
+SHARE = "tests/test_by_value.py::test_calibration_of_equal_scores_is_a_share"
+
+ERRORS = [
+    # calibrate
+    Error(
+        "calibrate: v is valid / (2 valid + missing)",
+        CALIBRATION,
+        "share = len(valid) / (len(valid) + missing) if share",
+        "share = len(valid) / (2 * len(valid) + missing) if share",
+        SHARE,
+    ),
+    Error(
+        "calibrate: the sampled (h, r) are not weighted",
+        CALIBRATION,
+        "weights[chosen] = len(others) / max(len(chosen), 1)",
+        "weights[chosen] = 1",
+        SHARE,
+    ),
+    Error(
+        "calibrate: the drawn candidates are not weighted",
+        CALIBRATION,
+        "each = (weight == 0).sum(1) / np.maximum(fresh.sum(1), 1)",
+        "each = np.ones(size)",
+        SHARE,
+    ),
+    Error(
+        "calibrate: relations are shrunk towards what all numbers of known tails have in common",
+        CALIBRATION,
+        "weight[part], share, common, prior * ones)",
+        "weight[part], share, of_all, prior * ones)",
+        "tests/test_by_value.py::test_relations_are_held_at_what_they_have_in_common",
+    ),
+    Error(
+        "calibrate: all heads are shrunk towards 0",
+        CALIBRATION,
+        "weight[chosen], share, of_all, prior * ones)",
+        "weight[chosen], share, 0 * ones, prior * ones)",
+        "tests/test_by_value.py::test_relations_are_held_at_what_they_have_in_common",
+    ),
+    # evaluate --sets
+    Error(
+        "evaluate --sets: ties of AP are counted in favour",
+        MEASURES,
+        "return np.cumsum(hits), np.cumsum(hits + others), hits",
+        "return np.cumsum(hits), np.cumsum(hits + others) - others, hits",
+        "tests/test_measures.py::test_ties_of_average_precision_are_one_step",
+    ),
+    Error("evaluate --sets: ECE in 10 bins", MEASURES, "bins=15):", "bins=10):", SETS),
+    Error("evaluate --sets: ECE of p >= 0.2", MEASURES, "likely = p >= 0.1", "likely = p >= 0.2", SETS),
+    Error(
+        "evaluate --sets: known facts of test count as missing",
+        MEASURES,
+        "facts = KnownTails(test, n, r).without(known)",
+        "facts = KnownTails(test, n, r)",
+        SETS,
+    ),
+    Error(
+        "evaluate --sets: --precision cuts through a tie",
+        "cardkge_tools/answers/decoding.py",
+        "ends = np.append(p[1:] != p[:-1], True) if len(p)",
+        "ends = np.ones(len(p), bool) if len(p)",
+        "tests/test_measures.py::test_a_threshold_does_not_cut_through_a_tie",
+    ),
+    # bounds of both sides
+    Error(
+        "a tail that has as many heads as it may have is still an answer",
+        "cardkge_tools/answers/decoding.py",
+        "full = self._are_full(relations, row, ids)",
+        "full = np.zeros(len(ids), bool)",
+        BOTH_SIDES,
+    ),
+    Error(
+        "predict --head accepts what better heads leave no room for",
+        "cardkge_tools/answers/answers.py",
+        "accepted[self._with_room(relation, head, decoded.ids[places])] = True",
+        "accepted[decoded.ids[places]] = True",
+        BOTH_SIDES,
+    ),
+    Error(
+        "predict --tail accepts more heads than there is room for",
+        "cardkge_tools/answers/answers.py",
+        "set(best[: int(min(most, len(best)))])",
+        "set(best)",
+        BOTH_SIDES,
+    ),
+    Error(
+        "evaluate --sets accepts without regard to bounds of the inverse",
+        MEASURES,
+        "kept = accepted(decoder, np.column_stack((heads[pair], relations[pair], tails)), p, how.precision)",
+        'kept = np.argsort(-p, kind="stable")',
+        BOTH_SIDES,
+    ),
+    # names, classify
+    Error(
+        "for_names keeps the ids of the other graph",
+        "cardkge_tools/graph/bounds.py",
+        "(place[self.entities[e]], kind) for e, kind",
+        "(e, kind) for e, kind",
+        "tests/test_by_value.py::test_bounds_of_classes_hold_for_the_same_names_in_another_graph",
+    ),
+    Error(
+        "language tags have one part (RDF)",
+        "cardkge_tools/graph/rdf.py",
+        r"""_LITERAL = re.compile(r'("(?:[^"\\]|\\.)*"(?:@[^ ]+|""",
+        r"""_LITERAL = re.compile(r'("(?:[^"\\]|\\.)*"(?:@[A-Za-z]+|""",
+        "tests/test_by_value.py::test_language_tags_have_parts",
+    ),
+    Error(
+        "language tags have one part (statements among triples)",
+        "cardkge_tools/graph/graphs.py",
+        r"(?:@[\w-]+|",
+        r"(?:@\w+|",
+        "tests/test_by_value.py::test_language_tags_have_parts",
+    ),
+    Error(
+        "classify: log softmax over tails in the place of that over heads",
+        CLASSIFICATION,
+        "head_score, head_total = softmax_scores(model, facts, triples, 0).T",
+        "head_score, head_total = softmax_scores(model, facts, triples, 1).T",
+        "tests/test_by_value.py::test_features_of_the_model_by_value",
+    ),
+    Error(
+        "classify: folds by triple",
+        CLASSIFICATION,
+        "fold = np.random.default_rng(0).permutation(triples[:, 0].max() + 1)[triples[:, 0]] % FOLDS",
+        "fold = np.random.default_rng(0).permutation(len(triples)) % FOLDS",
+        "tests/test_by_value.py::test_no_head_is_in_two_folds",
+    ),
+    # conditioning
+    Error(
+        "conditioned: the bounds are left out of the check that a size has a weight",
+        COUNTING,
+        "    if not weights.any():",
+        "    if False:",
+        "tests/test_conditioning.py::test_weights_of_0_throughout_the_bounds_are_an_error",
+    ),
+    Error(
+        "conditioned: a lower bound is one too low",
+        COUNTING,
+        "np.where((sizes >= lower) &",
+        "np.where((sizes >= lower - 1) &",
+        "tests/test_conditioning.py::test_three_candidates_with_the_mean_a_little_below_the_bound",
+    ),
+    Error(
+        "condition_sets: holes within the bounds are filled",
+        "kernels.py",
+        "backward[j] = weights[min(j, len(weights) - 1)] * math.exp(",
+        "backward[j] = max(weights[min(j, len(weights) - 1)], 0.1) * math.exp(",
+        "tests/test_conditioning.py::test_a_hole_within_the_bounds",
+    ),
+]
+
+
+def verdict(error, folder):
+    """What came of an error planted in the copy of the project in a folder: "caught", "MISSED", or what is wrong."""
+    path = folder / error.file
+    text = path.read_text(encoding="utf-8")
+    if text.count(error.old) != 1:
+        return f"TEXT FOUND {text.count(error.old)} TIMES"
+    path.write_text(text.replace(error.old, error.new), encoding="utf-8")
+    try:
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", error.test]
+        found = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    finally:
+        path.write_text(text, encoding="utf-8")
+    return {0: "MISSED", 1: "caught"}.get(found.returncode, f"PYTEST ENDED WITH {found.returncode}")
+
+
+def main(words):
+    chosen = [error for error in ERRORS if not words or any(word in error.what for word in words)]
+    if not chosen:
+        print("no error has one of these words in its description")
+        return 1
+    wrong = 0
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "project"
+        shutil.copytree(ROOT, folder, ignore=WITHOUT)
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *{e.test for e in chosen}]
+        if subprocess.run(command, cwd=folder, capture_output=True).returncode:
+            print("the tests fail without any planted error: mend that first")
+            return 1
+        for error in chosen:
+            found = verdict(error, folder)
+            wrong += found != "caught"
+            print(f"{found:8} {error.what}\n         by {error.test}", flush=True)
+    print(f"{len(chosen) - wrong} of {len(chosen)} caught")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
