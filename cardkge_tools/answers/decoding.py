@@ -7,7 +7,7 @@ import numpy as np
 
 import kernels
 from cardkge import CardkgeError, as_bounds
-from cardkge_tools.definitions.counting import N_KNOWN, calibration_logits
+from cardkge_tools.definitions.counting import calibrated_log_odds, pair_features
 from cardkge_tools.engine.ranking import scored_blocks
 from cardkge_tools.engine.threads import Threads
 
@@ -22,18 +22,21 @@ def block_of(n_entities):
     return max(1, min(BLOCK, BLOCK_SCORES // n_entities))
 
 
-def log_odds(calibration, relations, scores, sums, known):
-    """Log odds, float64, that candidates of these scores are facts: steps 1 and 2 of `definitions/counting`.
+def log_odds(calibration, relations, log_softmax, features):
+    """Log odds (n,), float64, that candidates are facts, given that so many facts are known.
 
-    relations (n,); scores, sums (log sums of their (h, r)), known (tails of it): (n,) each."""
-    of_relation = calibration.coefficients[relations]
-    return calibration_logits(of_relation, scores, sums, known) + np.log1p(-calibration.share)
+    relations (n,); log_softmax (n,): over the candidates of their (h, r); features (n, F): `pair_features` of it."""
+    of_train, *_ = calibrated_log_odds(calibration.parameters[relations], log_softmax, features)
+    return of_train + np.log1p(-calibration.known_share[relations])
 
 
-def scores_of(calibration, relations, odds, sums, known):
-    """The scores (n,) whose `log_odds` are odds (n,): its inverse."""
-    slopes = calibration.coefficients[relations, np.minimum(known, N_KNOWN - 1), :2].sum(1)
-    return sums + (odds - log_odds(calibration, relations, sums, sums, known)) / slopes
+def log_softmax_of(calibration, relations, odds, features):
+    """The log softmax (n,) at which `log_odds` are odds (n,): its inverse; inf where the ceiling is lower."""
+    slope, offset, ceiling = np.split(calibration.parameters[relations], [1, -1], axis=1)
+    odds = odds - np.log1p(-calibration.known_share[relations])
+    with np.errstate(divide="ignore", invalid="ignore"):  # x = odds - log c - log(1 - exp(odds) / exp(logit c))
+        x = odds + np.logaddexp(0, -ceiling[:, 0]) - np.log(-np.expm1(np.minimum(odds - ceiling[:, 0], 0)))
+    return (x - (offset * features).sum(1)) / np.exp(slope[:, 0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,10 +87,6 @@ class Decoder:
         Given bounds of the inverse, p is 0 where (r, t) has as many known heads as it may have; the other candidates
         of (h, r) are conditioned without it."""
         n = len(heads)
-        sums, largest = np.empty(n), np.empty(n, scores.dtype)
-        kernels.log_sums(scores, largest, sums)
-        if not np.isfinite(sums).all():
-            raise CardkgeError("a score is not finite: the parameters are too large for their dtype")
         count = self.known.count(heads, relations)
         lower, upper = (self.bounds.of(relations, heads) - count[:, None]).T
         excluded_starts, excluded = self.excluded.of(heads, relations)
@@ -95,12 +94,15 @@ class Decoder:
         if self.wanted is not None:
             wanted_starts, wanted = self.wanted.of(heads, relations)
         candidates = self.model.n_entities - np.diff(excluded_starts)
+        sums, best = self._sums(scores, excluded_starts, excluded)
+        features = pair_features(sums, count, best, self.calibration.centre, self.calibration.scale)
 
         weights = self.bounds.weights(relations, count)
         gain = np.log((weights[:, 1:] / weights[:, :-1]).max(1, initial=1.0))  # of a candidate's log odds, at most
 
         def least(odds):  # scores of candidates with these log odds; given a lower bound every one is looked at
-            return np.where(lower > 0, -np.inf, scores_of(self.calibration, relations, odds, sums, count))
+            of_odds = sums + log_softmax_of(self.calibration, relations, odds, features)
+            return np.where(lower > 0, -np.inf, of_odds)
 
         lists = excluded_starts, excluded, wanted_starts, wanted
         lowest = least(np.log(self.floor) - np.minimum(gain, MOST_GAIN))
@@ -115,7 +117,8 @@ class Decoder:
             starts, ids = self._live(scores, lowest, *lists)
         row = np.repeat(np.arange(n), np.diff(starts))
         found = scores[row, ids]
-        odds = np.clip(log_odds(self.calibration, relations[row], found, sums[row], count[row]), -1e6, 1e6)
+        odds = log_odds(self.calibration, relations[row], found - sums[row], features[row])
+        odds = np.clip(odds, -1e6, 1e6)
         full = self._are_full(relations, row, ids)
         open_row = row[~full]
         p, open_p = np.zeros(len(ids)), np.empty(len(open_row))
@@ -140,6 +143,20 @@ class Decoder:
             here = relations[row] == relation
             full[here] = self._full[relation][ids[here]]
         return full
+
+    @staticmethod
+    def _sums(scores, starts, excluded):
+        """(n,) each: the log of the sum of exp(score) over the candidates, and the greatest score; 0 where there is no
+        candidate."""
+        candidates = scores.copy()
+        candidates[np.repeat(np.arange(len(scores)), np.diff(starts)), excluded] = -np.inf
+        sums, best = np.empty(len(scores)), np.empty(len(scores), scores.dtype)
+        kernels.log_sums(candidates, best, sums)
+        empty = np.diff(starts) == scores.shape[1]
+        sums[empty], best[empty] = 0, 0
+        if not np.isfinite(sums).all():
+            raise CardkgeError("a score is not finite: the parameters are too large for their dtype")
+        return sums, best
 
     @staticmethod
     def _live(scores, least, *lists):

@@ -41,17 +41,18 @@ def calibrate_run(run, dataset, folder, threads, share=None, quiet=False):
             " new ones; hold out others (`split`)"
         )
     with counter("calibrating: (h, r)") as progress:
-        run.calibration = calibrate(
-            run.best_model(), dataset.train, dataset.valid, len(dataset.test), share, run.settings.seed, threads,
-            progress, types=run.types,
-        )  # fmt: skip
-    if run.settings.bounds == "mined":
+        share_of = len(dataset.valid) / max(len(dataset.valid) + len(dataset.test), 1) if share is None else share
+        splits, mined = (dataset.train, dataset.valid), run.settings.bounds == "mined"
+        bounds = None if mined else run.bounds  # mined ones are no limits: `learn_counts`
+        run.calibration = calibrate(run.best_model(), splits, share_of, bounds, run.types, threads, progress)
+    run.calibration = dataclasses.replace(run.calibration, bounds="none" if mined else str(run.settings.bounds))
+    if mined:
         of = run.best_model(), run.calibration, dataset.train, dataset.valid, run.settings.seed, threads, run.types
         run.calibration = dataclasses.replace(run.calibration, prior=learn_counts(*of))
     save_calibration(run, folder)
-    found = run.calibration
-    given = "as given" if share else f"{found.valid:,} / ({found.valid:,} + {found.missing:,}): test is what is missing"
-    say(f"calibrated on valid, which is taken for {found.share:.3g} of the facts that train lacks ({given})", err=quiet)
+    counts = len(dataset.valid), len(dataset.test)
+    given = "as given" if share else f"{counts[0]:,} / ({counts[0]:,} + {counts[1]:,}): test is what is missing"
+    say(f"calibrated on valid, which is taken for {share_of:.3g} of the facts that train lacks ({given})", err=quiet)
     if fresh < FEW:
         warn(
             f"calibrated on {fresh} new fact{'s' * (fresh > 1)} of valid: p puts answers in order, but may promise"

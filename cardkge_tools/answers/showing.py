@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from cardkge import CardkgeError
+from cardkge import CardkgeError, probability
 from cardkge_tools.answers.answers import Answers
 from cardkge_tools.answers.facts import calibrate_run, calibrated_run, run_bounds
 from cardkge_tools.answers.figures import import_pyplot, plot_facts
@@ -32,13 +32,14 @@ def calibrate_command(folder, data, share, threads, json_file):
 def show_calibration(run, dataset):
     """A line for each relation: the facts of valid, and what a score means there."""
     counts = np.bincount(dataset.valid[:, 1], minlength=len(run.relations))
-    rows = []
-    for name, valid, coefficients in zip(run.relations, counts, run.calibration.coefficients, strict=True):
-        cells = [f"{a:.2f} {b:.2f} {c:.2f}" for a, b, c in coefficients]
-        rows.append([name, f"{valid:,}", *cells])
-    headers = ["relation", "valid", "a b c, no known tail", "one", "more"]
-    table(rows, headers, "lr")
-    click.echo("log odds of a fact = a score + b log_softmax + c")
+    found, rows = run.calibration, []
+    ceilings = probability(found.parameters[:, -1])
+    for name, valid, share, slope, ceiling in zip(
+        run.relations, counts, found.share, np.exp(found.parameters[:, 0]), ceilings, strict=True
+    ):
+        rows.append([name, f"{valid:,}", f"{share:.3f}", f"{slope:.2f}", f"{ceiling:.2f}"])
+    table(rows, ["relation", "valid", "share of what is missing", "slope", "ceiling"], "lr")
+    click.echo("probability of a fact = ceiling * sigma(slope * log softmax + what is known of head and relation)")
 
 
 # ------------------------------------------------------------------------------------------------------------------
