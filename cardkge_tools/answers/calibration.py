@@ -1,5 +1,6 @@
 """The fit of a calibration on valid, and of what known counts teach: `definitions/counting` over a graph."""
 
+import dataclasses
 import functools
 import itertools
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ import numpy as np
 import kernels
 from cardkge import Bounds, CardkgeError, as_bounds, checked_triples
 from cardkge_tools.answers.decoding import Decoder, block_of
+from cardkge_tools.answers.missing import Missing
 from cardkge_tools.answers.scope import KnownTails, loops_to_leave_out, scope_pairs, spread
 from cardkge_tools.definitions.counting import N_FEATURES, count_weights, fit_counts, pair_features
 from cardkge_tools.engine.ranking import scored_blocks
@@ -38,8 +40,8 @@ class Calibration:
 
     parameters (R, 1 + F + 1) float64 as `calibrated_log_odds` takes them; centre, scale: of `pair_features`; share
     (R,): v_r, the part of the facts missing from train that valid holds; known_share (R,): s_r, the part that is known
-    where it is used (v_r where valid is); bounds: the name of the bounds that it is fitted through; prior: a
-    CountPrior, of a run with mined bounds.
+    where it is used (v_r where valid is); bounds: the text of the bounds file that it is fitted through, None where
+    that is the run's own; prior: a CountPrior, where they are mined; missing: what share is of, a Missing, or None.
     """
 
     parameters: np.ndarray
@@ -47,8 +49,15 @@ class Calibration:
     scale: np.ndarray
     share: np.ndarray
     known_share: np.ndarray
-    bounds: str = "none"
+    bounds: str | None = None
     prior: "CountPrior | None" = None
+    missing: Missing | None = None
+
+    def knowing(self, known):
+        """The same Calibration where train ("train"), valid too ("valid") or all splits ("all") are known."""
+        if self.missing is None:
+            return self
+        return dataclasses.replace(self, known_share=self.missing.known_share(known))
 
 
 @dataclass(eq=False)
@@ -366,6 +375,9 @@ def calibration_bytes(found, relations, epoch):
             relations, found.parameters.tolist(), found.share.tolist(), found.known_share.tolist(), strict=True
         )
     }
+    if found.missing is not None:
+        for row, of in zip(of_relations.values(), found.missing.rows(), strict=True):
+            row.update(of)
     content = {
         "format_version": FORMAT_VERSION, "epoch": epoch, "bounds": found.bounds, "centre": found.centre.tolist(),
         "scale": found.scale.tolist(), "relations": of_relations,
@@ -409,7 +421,8 @@ def read_calibration(path, relations, epoch):
         centre, scale = (np.array(value[name], np.float64) for name in ("centre", "scale"))
         shares = [np.array([row[name] for row in rows], np.float64) for name in ("share", "known_share")]
         prior = _read_prior(value.get("prior"), relations)
-        calibration = Calibration(parameters, centre, scale, *shares, str(value["bounds"]), prior)
+        calibration = Calibration(parameters, centre, scale, *shares, value["bounds"], prior)
+        calibration = dataclasses.replace(calibration, missing=Missing.of_rows(rows, calibration.share))
         sound = parameters.shape == (len(relations), N_FEATURES + 2) and centre.shape == scale.shape == (3,)
         sound = sound and all(np.isfinite(x).all() for x in (parameters, centre, scale)) and (scale > 0).all()
         if not sound or not all((share >= 0).all() and (share < 1).all() for share in shares):

@@ -351,7 +351,7 @@ def read_tsv(path, graph=None, notes=None):
     classes = None if graph is None or graph.types is None else Known(graph.types.classes, graph.prefixes, "class")
     entities, found, seen, dropped, notes = None, [], {}, [], [] if notes is None else notes
     for at, fields in fields_of(path):
-        bound, fault = _bound_of_fields(fields, f"{path}:{at}", relations.names if relations else ())
+        bound, fault = bound_of_fields(fields, f"{path}:{at}", relations.names if relations else ())
         for known, name in ((relations, "relation"), (classes, "kind")):
             if fault is None and known is not None and getattr(bound, name) is not None:
                 same, note = known.find(getattr(bound, name))
@@ -413,7 +413,7 @@ class Known:
         return f"unknown {self.kind} {name!r:.80}; expected one of the data set's {len(self.names)}{where}{meant}"
 
 
-def _bound_of_fields(fields, where, relations):
+def bound_of_fields(fields, where, relations):
     """(Bound, None), or (None, what is wrong). A relation's own name may begin with ^."""
     if len(fields) not in (3, 4, 5):
         expected = "relation, lower, upper and perhaps a class (or, that empty, an entity) with tabs between"
