@@ -74,7 +74,7 @@ class TripleAnswer:
 class Answers:
     """The completions of a run's triples.
 
-    p is calibrated, and given bounds (`bounds_in_use` of those named), where the run is calibrated and its data is there.
+    p is calibrated, given bounds (`bounds_in_use` of those named), where the run is calibrated and its data is there.
     Else it is sigma of the score: as the paper's losses mean it, and with a warning under softmax, which does not.
     CardkgeError where the data is gone and is needed (`needed`), or the run is calibrated under softmax.
     """

@@ -68,12 +68,10 @@ def calibrate_run(run, dataset, folder, threads, how=None, quiet=False):
         run.calibration = dataclasses.replace(run.calibration, prior=_prior_of(run, dataset, threads))
     save_calibration(run, folder)
     held = missing.valid.sum(), missing.test.sum(), np.maximum(missing.elsewhere, 0).sum()
-    where = ", ".join(
-        f"{source} for {missing.source.count(source):,}" for source in SOURCES if source in missing.source
-    )
+    where = ", ".join(f"{missing.source.count(source):,} {source}" for source in SOURCES if source in missing.source)
     say(
         f"calibrated on valid, which is taken for {held[0] / sum(held):.3g} of the facts that train lacks: {held[0]:,},"
-        f" beside {held[1]:,} of test and {held[2]:,.0f} that no file has ({where} relations)",
+        f" beside {held[1]:,} of test and {held[2]:,.0f} that no file has (relations: {where})",
         err=quiet,
     )
     if "assumed" in missing.source:

@@ -90,8 +90,8 @@ def read_truth(path, run):
             )
         if int(fields[2]) != len(set(tails)) + int(fields[4]):
             raise CardkgeError(
-                f"{path}:{at}: {fields[2]} tails are not the {len(set(tails))} of the graph that are named and {fields[4]}"
-                " others; correct the numbers, or names that are there twice"
+                f"{path}:{at}: {fields[2]} tails are not {len(set(tails))} named ones and {fields[4]} others; correct the"
+                " numbers, or names that stand there twice"
             )
         key = ids[1][pair[1]], ids[0][pair[0]]
         if key in seen:
