@@ -1020,6 +1020,9 @@ def condition_sets(first, last, starts, log_odds, lower, upper, weights, answers
 # ------------------------------------------------------------------------------------------------------------------
 
 
+FAR = 200  # an upper bound that lies this far above the number of candidates that are told apart is taken for none
+
+
 @compiled
 def sigma_of(x):
     """1 / (1 + exp(-x))."""
@@ -1029,14 +1032,14 @@ def sigma_of(x):
 @compiled
 def add_sets(sign, x, rest, least, most, sums, back, d):
     """sign * log Z of candidates with log odds x (n,), and of others, whose odds sum to `rest`, on the sets of least to
-    most members; sign times its derivatives by x, and by the logarithm of rest, are added to d[:n] and d[n].
+    most members (most < 0: of any number); sign times its derivatives by x, and by the logarithm of rest, are added to
+    d[:n] and d[n].
 
     Without bounds Z is a product. Given an upper bound alone or both, odds are divided by the greatest, so that no sum
     of products is huge: sums[i, j] is that over the sets of j of the first i. Given a lower bound alone, sums[i, j] is
     the probability of j of the first i, that of `least` and more in the last place. All terms are positive."""
     n = len(x)
-    reach = n + 30 + rest + 10 * math.sqrt(rest)
-    if most > reach:  # what an upper bound so far off forbids is below 1e-16
+    if most < 0:
         total = rest
         for t in range(n):
             total += max(x[t], 0.0) + math.log1p(math.exp(-abs(x[t])))
@@ -1077,7 +1080,7 @@ def add_sets(sign, x, rest, least, most, sums, back, d):
             member += sums[0, j] * back[j + 1]
         d[n] += sign * rest * member
         return sign * (total + math.log(chance))
-    if most <= 0:  # the empty set alone
+    if most == 0:  # the empty set alone
         return 0.0
     greatest = max(math.log(rest), -700.0) if rest > 0 else -700.0
     for t in range(n):
@@ -1129,11 +1132,9 @@ def thinned_sets(first, last, chosen, starts, candidates, queries, parameters, v
     for i in range(first, last):
         at = chosen[i]
         longest = max(longest, starts[at + 1] - starts[at])
-    for i in range(first, last):
-        at = chosen[i]
-        if most[at] < 2 * longest + 1000:
-            widest = max(widest, most[at])
         widest = max(widest, least[at])
+        if most[at] < starts[at + 1] - starts[at] + FAR:
+            widest = max(widest, most[at])
     sums, back = np.empty((longest + 1, widest + 2)), np.empty(widest + 2)
     x, d, of = np.empty(longest), np.empty(longest + 1), np.empty(longest, np.int64)
     outside, d_outside = np.empty(longest), np.empty(longest + 1)
@@ -1175,10 +1176,10 @@ def thinned_sets(first, last, chosen, starts, candidates, queries, parameters, v
                 m += 1
         d[n] = d_outside[m] = 0.0
         rest *= math.exp(unknown)
-        value += add_sets(-1.0, x[:n], rest, least[at], most[at], sums, back, d)
-        value += add_sets(
-            1.0, outside[:m], rest * math.exp(left), least[at] - size, most[at] - size, sums, back, d_outside
-        )
+        limit = most[at] if most[at] < starts[at + 1] - starts[at] + FAR else -1
+        value += add_sets(-1.0, x[:n], rest, least[at], limit, sums, back, d)
+        limit = limit - size if limit >= 0 else -1
+        value += add_sets(1.0, outside[:m], rest * math.exp(left), least[at] - size, limit, sums, back, d_outside)
         m, by_x, by_slope, by_ceiling = 0, 0.0, 0.0, 0.0
         for t in range(n):
             if found[of[t]]:
