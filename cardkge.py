@@ -935,7 +935,7 @@ ROOMS = {
     "engine.batches": "ObjectSampler SubjectSampler",
     "engine.training": "NonFinite Trainer train",
     "engine.own": "use_model",
-    "engine.ranking": "cardinality_violations completions evaluate rank_triples true_answers",
+    "engine.ranking": "Candidates cardinality_violations completions evaluate rank_triples true_answers",
     "shell.files": "read_json replace_file",
     "shell.download": "dataset_table fetch_dataset locate_dataset",
     "graph.graphs": "Dataset Triples describe_data load_dataset load_triples read_triples",

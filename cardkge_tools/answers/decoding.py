@@ -8,7 +8,7 @@ import numpy as np
 import kernels
 from cardkge import CardkgeError, as_bounds
 from cardkge_tools.definitions.counting import N_KNOWN, calibration_logits
-from cardkge_tools.engine.ranking import scored_blocks
+from cardkge_tools.engine.ranking import Queries, scored_blocks
 from cardkge_tools.engine.threads import Threads
 
 LEFT_OUT = 0.01  # candidates are not looked at whose probabilities cannot add up to more than this, for any (h, r)
@@ -160,7 +160,7 @@ class Decoder:
             consume(first, last, self.decode(heads[part], relations[part], scores, need))
 
         with Threads(threads) as pool:
-            scored_blocks(self.model, 1, heads, relations, pool, each, block_of(self.model.n_entities), progress)
+            scored_blocks(self.model, Queries(heads, relations), pool, each, block_of(self.model.n_entities), progress)
 
 
 def acceptable(decoded, room, least):

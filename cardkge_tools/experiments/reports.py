@@ -14,7 +14,7 @@ from cardkge_tools.answers.opening import open_beside, open_histories, open_to_m
 from cardkge_tools.answers.runs import valid_times
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.own import check_model, use_model
-from cardkge_tools.engine.ranking import cardinality_violations, ranges, rank_triples
+from cardkge_tools.engine.ranking import Candidates, cardinality_violations, ranges, rank_triples
 from cardkge_tools.graph.graphs import open_data
 from cardkge_tools.graph.spelling import counted_look_alikes
 from cardkge_tools.graph.splitting import described, leaks, related_relations
@@ -215,7 +215,7 @@ def evaluation(run, dataset, how, threads, progress):
     among = ranges(dataset) if candidates == "range" else None
     no_loops = how.no_loops or run.settings.no_loops
     loopless = without_loops(dataset.train, dataset.n_relations) if no_loops else None
-    given = {"threads": threads, "progress": progress, "loopless": loopless, "among": among}
+    given = {"threads": threads, "progress": progress, "candidates": Candidates(loopless, among)}
     ranks = rank_triples(run.best_model(), triples, known, how.ties, **given)
     rows, report = [], {}
     sizes = {"triples": len(triples), "candidates": among_sizes(triples, among, dataset)}
