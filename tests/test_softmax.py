@@ -485,16 +485,3 @@ def test_a_run_from_before_a_setting_is_read(tmp_path, options, later):
     assert settings.schedule == "constant" and settings.relation_weight == 0
     assert options or (settings.n3 == 0 and not settings.reciprocal)
     command("train", "--resume", "--epochs", 2, "--out", run)
-
-
-@pytest.mark.thorough
-def test_a_search_does_not_take_a_run_that_left_out_small_probabilities_for_its_own(tmp_path):
-    search = ["tune", "--data", write_graph(tmp_path / "graph"), "--loss", "softmax", "--dim", 4, "--epochs", 1]
-    search += ["--grid", "n3=0,0.1", "--out", tmp_path / "runs"]
-    command(*search)
-    for config in (tmp_path / "runs").glob("*/config.json"):
-        found = json.loads(config.read_text())
-        found["settings"]["softmax-cut"] = 1e-4
-        config.write_text(json.dumps(found))
-    result = CliRunner().invoke(cli.main, [str(word) for word in search])
-    assert result.exit_code == 1 and "trained with --softmax-cut 0.0001, an option that is gone" in result.output
