@@ -14,7 +14,7 @@ import cardkge
 from cardkge_tools.answers import answers as room
 from cardkge_tools.answers import decoding
 from cardkge_tools.answers.answers import Answers
-from cardkge_tools.answers.scope import KnownAndLoops
+from cardkge_tools.answers.decoding import KnownAndLoops
 
 PEOPLE, FIRMS, COEFFICIENTS, SHARE = 9, 4, (0.4, 1.1, 2.0), 0.4
 N = PEOPLE + FIRMS

@@ -12,11 +12,10 @@ import numpy as np
 import kernels
 from cardkge import CardkgeError, probability
 from cardkge_tools import SPLITS
-from cardkge_tools.answers.decoding import acceptable, block_of, complete, room_left
+from cardkge_tools.answers.decoding import KnownTails, acceptable, block_of, complete, room_left, scope_pairs
 from cardkge_tools.answers.facts import fact_decoder
 from cardkge_tools.answers.opening import aligned_data
 from cardkge_tools.answers.runs import load_run
-from cardkge_tools.answers.scope import KnownTails, scope_pairs
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.ranking import Queries, exact_scores, exact_sums, scored_blocks
 from cardkge_tools.engine.threads import Threads

@@ -7,8 +7,7 @@ import numpy as np
 
 import kernels
 from cardkge import Bounds, CardkgeError, checked_triples
-from cardkge_tools.answers.decoding import Decoder, block_of
-from cardkge_tools.answers.scope import KnownTails, loops_to_leave_out, scope_pairs
+from cardkge_tools.answers.decoding import Decoder, KnownTails, block_of, loops_to_leave_out, scope_pairs
 from cardkge_tools.definitions.counting import N_KNOWN, count_weights, fit_calibration, fit_counts
 from cardkge_tools.engine.ranking import Queries, scored_blocks
 from cardkge_tools.engine.threads import Threads
