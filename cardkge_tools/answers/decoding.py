@@ -271,7 +271,7 @@ def scope_pairs(train, n_entities, n_relations, relations=None, types=None):
     """The (h, r) that may have tails: h is in train a head of r, or of a relation that shares a head with r; or where
     the graph has classes, a member of the smallest that has all heads of r in it (but for those of no class).
 
-    train (n, 3); relations: ids to keep, None for all; types: constraints.Types, or None. Returns (heads, relations),
+    train (n, 3); relations: ids to keep, None for all; types: bounds.Types, or None. Returns (heads, relations),
     int32, ordered by relation, head.
     """
     pairs = sorted_distinct(train[:, 1].astype(np.int64) * n_entities + train[:, 0])
