@@ -9,10 +9,10 @@ import numpy as np
 
 import kernels
 from cardkge import Bounds, CardkgeError, as_bounds, checked_triples
-from cardkge_tools.answers.decoding import Decoder, block_of
+from cardkge_tools.answers.decoding import Decoder, KnownTails, block_of, loops_to_leave_out, scope_pairs, spread
 from cardkge_tools.answers.missing import Missing
-from cardkge_tools.answers.scope import KnownTails, loops_to_leave_out, scope_pairs, spread
 from cardkge_tools.definitions.counting import N_FEATURES, count_weights, fit_counts, pair_features
+from cardkge_tools.engine.ranking import Queries as Scored
 from cardkge_tools.engine.ranking import scored_blocks
 from cardkge_tools.engine.threads import Threads
 from cardkge_tools.shell.files import FORMAT_VERSION, check_version, json_bytes, read_json
@@ -358,7 +358,7 @@ def _candidates(model, train, valid, pairs, threads, progress):
         blocks[first] = np.bincount(i, minlength=len(row)), scores[i, t], is_found[i, t], weight[i, t], rest
 
     with Threads(threads) as pool:
-        scored_blocks(model, 1, heads, relations, pool, collect, block_of(n), progress)
+        scored_blocks(model, Scored(heads, relations), pool, collect, block_of(n), progress)
     if not blocks:
         raise CardkgeError("calibration: train has no triples, so no (h, r) is in scope")
     lengths, *rows = (np.concatenate([blocks[first][i] for first in sorted(blocks)]) for i in range(5))

@@ -6,8 +6,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from cardkge import CardkgeError, checked_triples
-from cardkge_tools.answers.decoding import Decoder, acceptable, accepted, room_left, start_of
-from cardkge_tools.answers.scope import KnownAndLoops, KnownTails, scope_pairs
+from cardkge_tools.answers.decoding import (
+    Decoder,
+    KnownAndLoops,
+    KnownTails,
+    acceptable,
+    accepted,
+    room_left,
+    scope_pairs,
+    start_of,
+)
 from cardkge_tools.definitions.measures import promised_and_kept
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.graph.bounds import Known, fields_of
@@ -90,7 +98,7 @@ def read_truth(path, run):
             )
         if int(fields[2]) != len(set(tails)) + int(fields[4]):
             raise CardkgeError(
-                f"{path}:{at}: {fields[2]} tails are not {len(set(tails))} named ones and {fields[4]} others; correct the"
+                f"{path}:{at}: {fields[2]} tails are not {len(set(tails))} names and {fields[4]} others; correct the"
                 " numbers, or names that stand there twice"
             )
         key = ids[1][pair[1]], ids[0][pair[0]]

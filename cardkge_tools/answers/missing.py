@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cardkge import CardkgeError
-from cardkge_tools.answers.scope import KnownTails, scope_pairs
+from cardkge_tools.answers.decoding import KnownTails, scope_pairs
 from cardkge_tools.graph.bounds import Known, fields_of
 
 FEWEST = 20  # facts missing from train: with fewer, noise decides; v_r is then that of all relations together
