@@ -354,6 +354,7 @@ def calibrate(folder, data, json_file, threads, **options):
 @main.command()
 @run_argument
 @option("--relation", str, None, "Name of a relation.  [default: all]")
+@option("--queries", FILE, None, "The (h, r) to complete, `head TAB relation` a line.  [default: all in scope]")
 @option("--known", choice("train", "valid", "all"), "all", "What is no new fact: train, with valid, with test too.")
 @acceptance_options
 @conditions_option
@@ -362,6 +363,12 @@ def calibrate(folder, data, json_file, threads, **options):
     OUTPUT,
     None,
     "TSV, or N-Triples where the name ends in .nt; .gz packs either.  [default: TSV to the terminal]",
+)
+@option(
+    "--completeness",
+    OUTPUT,
+    None,
+    "Write there, of each (h, r): head, relation, known tails, expected number, probability that there is no further.",
 )
 @option(
     "--cluster",
@@ -373,7 +380,7 @@ def calibrate(folder, data, json_file, threads, **options):
 @click.option("--part", type=click.IntRange(0), nargs=2, hidden=True, help="A worker's: a range of (h, r), as .npz.")
 @moved_data
 @threads_option
-def complete(folder, relation, known, min_probability, precision, bounds, out, cluster, part, data, threads):
+def complete(folder, min_probability, out, completeness, cluster, part, data, threads, **options):
     """The new facts of RUN: head, relation, tail, probability, best first.
 
     For each relation all heads are asked that train has in it, or in a relation that shares a head with it, and where
@@ -387,11 +394,13 @@ def complete(folder, relation, known, min_probability, precision, bounds, out, c
         raise click.UsageError("--part needs --out.")
     from cardkge_tools.answers.facts import Completing, complete_part, complete_run
 
-    what = Completing(relation, known, min_probability, precision, bounds)
+    if options["queries"] and options["relation"]:
+        raise click.UsageError("--queries and --relation exclude each other.")
+    what = Completing(least=min_probability, **options)
     if part:
         complete_part(folder, what, part, out, data, threads)
     else:
-        complete_run(folder, what, out, data, threads, cluster)
+        complete_run(folder, what, out, data, threads, cluster, completeness)
 
 
 @main.command()

@@ -174,6 +174,54 @@ def test_mined_bounds_at_use_are_no_limits(run):
     assert "not conditioned" in ok("predict", run, "--head", "a", "--relation", "r0").stdout
 
 
+# --- (h, r) that are asked for, and how complete they are
+
+
+def test_some_queries_in_the_place_of_the_scope(made, tmp_path):
+    path = tmp_path / "queries.tsv"
+    path.write_text("c\tr1\na\tr0\nc\tr1\n")
+    least = "--min-probability", 0.05
+    lines = ok("complete", made, *least).stdout.splitlines()
+    wanted = [line for line in lines if line.startswith(("c\tr1\t", "a\tr0\t"))]
+    assert ok("complete", made, *least, "--queries", path).stdout.splitlines() == wanted and len(wanted) > 3
+    assert "exclude each other" in usage_error(invoke("complete", made, "--queries", path, "--relation", "r0"))
+    for text, message in (
+        ("a\tr0\n?\tr0\ta\n", ":2: a query of heads"),
+        ("a\tr0\nzz\tr0\n", ":2: "),
+        ("a\n", ":1: not a query"),
+    ):
+        path.write_text(text)
+        assert f"{path}{message}" in one_error(invoke("complete", made, "--queries", path))
+
+
+def test_how_complete_answers_are(made, tmp_path, monkeypatch):
+    """By all sets: no set but the empty one, of those that the bounds allow."""
+    monkeypatch.setattr(decoding, "LEFT_OUT", 1e-200)
+    bounds, path = tmp_path / "bounds.tsv", tmp_path / "completeness.tsv"
+    for text in ("", "r0\t0\t5\nr1\t0\t2\nr0\t4\t7\t\tc\nr1\t8\t8\t\td\n"):
+        bounds.write_text(text or "r0\t0\tinf\n")
+        ok("complete", made, "--bounds", bounds, "--completeness", path, "--out", tmp_path / "new.tsv")
+        rows = [line.split("\t") for line in path.read_text().splitlines()]
+        assert len(rows) == len({tuple(row[:2]) for row in rows}) > 14 and all(len(row) == 5 for row in rows)
+        for head, relation, known, expected, none in rows:
+            free, report = predicted(made, head, relation, "--bounds", "none")
+            _, given = predicted(made, head, relation, "--bounds", bounds)
+            lower, upper = given["bounds"] if text else (0, None)
+            lower, upper = max(lower - int(known), 0), (upper or math.inf) - int(known)
+            free.pop(head)
+            assert int(known) == sum(each["known"] is not None for each in report["answers"])
+            if upper < 0:
+                assert expected == none == ""
+                continue
+            chances = {}
+            for chosen in itertools.chain.from_iterable(itertools.combinations(free, k) for k in range(len(free) + 1)):
+                if lower <= len(chosen) <= upper:
+                    chances[chosen] = math.prod(free[t] if t in chosen else 1 - free[t] for t in free)
+            assert float(none) == pytest.approx(chances.get((), 0.0) / sum(chances.values()), rel=1e-4, abs=1e-9)
+            assert float(expected) == pytest.approx(given["expected"], rel=1e-4)
+    assert any(row[3] == "" for row in rows) and any(row[4] == "0" for row in rows)
+
+
 # --- what is missing
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import kernels
-from cardkge import CardkgeError, as_bounds, triple_keys
+from cardkge import CardkgeError, as_bounds, probability, triple_keys
 from cardkge_tools.definitions.counting import calibrated_log_odds, pair_features
 from cardkge_tools.engine.batches import sorted_distinct
 from cardkge_tools.engine.ranking import Queries, scored_blocks
@@ -45,7 +45,8 @@ class Decoded:
     """The candidates of n pairs (h, r), those of pair i at starts[i] : starts[i + 1], ascending by id.
 
     starts (n + 1,) int64; of each candidate its pair (row), id, score, and the probability p that it is a fact; of each
-    pair (n,) its known tails, how many candidates it has in all, and whether the data contradicts its bounds.
+    pair (n,) its known tails, how many candidates it has in all, whether the data contradicts its bounds, and where the
+    Decoder is asked for it (with_none) the probability that it has no tail but the known ones.
     """
 
     starts: np.ndarray
@@ -56,6 +57,7 @@ class Decoded:
     known: np.ndarray
     candidates: np.ndarray
     contradicted: np.ndarray
+    none: np.ndarray | None = None
 
     def expected(self):
         """(n,): the expected number of tails of each pair, the known ones among them."""
@@ -80,6 +82,7 @@ class Decoder:
         self.model, self.calibration, self.floor = model, calibration, LEFT_OUT / model.n_entities
         self.bounds = as_bounds(bounds, model.n_relations)
         self.known, self.excluded, self.wanted = known, known if excluded is None else excluded, wanted
+        self.with_none = False
         self.inverse, self._full = self.bounds.is_bounded(inverse=True), {}
 
     def decode(self, heads, relations, scores, need=0.0):
@@ -127,7 +130,8 @@ class Decoder:
         kernels.condition_sets(0, n, open_starts, odds[~full], lower, upper, weights, open_p)
         p[~full] = open_p
         contradicted = (upper < 0) | (np.ceil(lower) > candidates - np.bincount(row[full], minlength=n))
-        return Decoded(starts, row, ids, found, p, count, candidates, contradicted)
+        none = chances_of_none(open_starts, odds[~full], (lower, upper), weights) if self.with_none else None
+        return Decoded(starts, row, ids, found, p, count, candidates, contradicted, none)
 
     def room_of_tails(self, relations, tails):
         """(n,): how many new heads each (r, t) may get, by bounds of the inverse."""
@@ -179,6 +183,22 @@ class Decoder:
 
         with Threads(threads) as pool:
             scored_blocks(self.model, Queries(heads, relations), pool, each, block_of(self.model.n_entities), progress)
+
+
+def chances_of_none(starts, odds, limits, weights):
+    """(n,): the probability that none of the candidates of each pair is a fact, given its bounds: P(0) w_0 over the sum
+    of P(j) w_j for j within the limits (lower, upper), P(j) the probability of j facts among independent candidates.
+
+    odds: log odds of the candidates, those of pair i at starts[i] : starts[i + 1]; limits: two arrays (n,), of new
+    tails; weights (1 or n, m + 1), the last of all sizes from m on."""
+    lower, upper = limits
+    width = max(int(np.minimum(upper, np.diff(starts)).max(initial=0)) + 2, weights.shape[1], 2)
+    sizes, chances = np.arange(width), np.empty((len(lower), width))
+    kernels.size_chances(starts, probability(odds), chances)
+    within = (lower[:, None] <= sizes) & (sizes <= upper[:, None])
+    chances *= within * weights[:, np.minimum(sizes, weights.shape[1] - 1)]
+    total = chances.sum(1)
+    return np.where(total > 0, chances[:, 0] / np.where(total > 0, total, 1), 0.0)
 
 
 def acceptable(decoded, room, least):

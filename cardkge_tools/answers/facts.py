@@ -1,8 +1,10 @@
 """New facts of runs: calibrated, completed, written; here or on a cluster."""
 
+import copy
 import dataclasses
 import functools
 import io
+import itertools
 import os
 
 import click
@@ -22,7 +24,7 @@ from cardkge_tools.answers.decoding import (
     scope_pairs,
 )
 from cardkge_tools.answers.missing import SOURCES, missing_facts, read_missing, with_share
-from cardkge_tools.answers.opening import open_run
+from cardkge_tools.answers.opening import open_run, read_queries
 from cardkge_tools.answers.runs import save_calibration
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.own import LOADED
@@ -30,7 +32,6 @@ from cardkge_tools.engine.ranking import check_finite
 from cardkge_tools.graph.bound_files import find_bounds
 from cardkge_tools.graph.bounds import GraphBounds, bound_of_fields, tsv_text
 from cardkge_tools.graph.rdf import NAME_OF_NOTHING, format_of, is_literal, percent_encoded, read_prefixes
-from cardkge_tools.graph.spelling import found
 from cardkge_tools.shell.files import replace_file
 from cardkge_tools.shell.terminal import counter, say, this_command, warn
 from cardkge_tools.shell.workers import carry_out_on_cluster, output_of, this_program
@@ -170,13 +171,16 @@ PARTS, PART_SCORES = 16, 2**33  # on a cluster: so many parts at least, of so ma
 @dataclasses.dataclass(frozen=True)
 class Completing:
     """What `complete` looks for: new facts of a relation (None: of all), beside what is known in train, valid ("valid":
-    with train) or all splits, accepted as `decoding.complete` does. bounds: as `bounds_in_use` takes them."""
+    with train) or all splits, accepted as `decoding.complete` does. bounds: as `bounds_in_use` takes them; queries: a
+    file of (h, r), in the place of the scope.
+    """
 
     relation: str | None = None
     known: str = "all"
     least: float = 0.5
     precision: float | None = None
     bounds: str | None = None
+    queries: str | None = None
 
 
 def known_triples(dataset, known):
@@ -200,8 +204,18 @@ def _decoder_of(what, run, dataset, folder, threads):
     return fact_decoder(run, dataset, folder, what.known, bounds)
 
 
-def pairs_to_complete(run, dataset, relation):
-    """The (h, r) in scope, of one relation by name or of all."""
+def pairs_to_complete(run, dataset, what):
+    """The (h, r) that are asked for, or else in scope, of one relation by name or of all; ordered by relation, head."""
+    if what.queries is not None:
+        entities, relations = ({name: i for i, name in enumerate(names)} for names in (run.entities, run.relations))
+        pairs = set()
+        for at, head, relation, _ in read_queries(what.queries, entities, relations, run.prefixes):
+            if head is None:
+                raise CardkgeError(f"{what.queries}:{at}: a query of heads; `complete` takes head<TAB>relation")
+            pairs.add((relations[relation], entities[head]))
+        found = np.array(sorted(pairs), np.int32).reshape(-1, 2)
+        return found[:, 1].copy(), found[:, 0].copy()
+    relation = what.relation
     chosen = None if relation is None else [found(run.relations, relation, "relation", run.prefixes)]
     return scope_pairs(dataset.train, len(run.entities), len(run.relations), chosen, run.types)
 
@@ -210,7 +224,7 @@ def complete_part(folder, what, part, out, data, threads):
     """Write what `probable` finds of a range of the (h, r) in scope, as .npz: what a worker of a cluster does. what:
     Completing, without a precision."""
     run, dataset = open_run(folder, data)
-    heads, relations = (each[slice(*part)] for each in pairs_to_complete(run, dataset, what.relation))
+    heads, relations = (each[slice(*part)] for each in pairs_to_complete(run, dataset, what))
     decoder = _decoder_of(what, run, dataset, folder, threads)
     file = io.BytesIO()
     np.savez(file, *probable(decoder, heads, relations, what.least, threads))
@@ -246,13 +260,40 @@ def probable_on_cluster(command, n_pairs, n_entities, address, threads, progress
     return joined_parts(parts)
 
 
-def complete_run(folder, what, out, data, threads, cluster=None):
+def write_completeness(run, decoder, pairs, path, threads):
+    """Write a line for each (h, r) of pairs (heads, relations): head, relation, number of known tails, expected number,
+    probability that there is no further one, given bounds; the last two empty where the data contradicts these."""
+    heads, relations = pairs
+    decoder, blocks = copy.copy(decoder), {}
+    decoder.with_none = True
+
+    def consume(first, last, decoded):
+        columns = decoded.known, decoded.expected(), decoded.none, decoded.contradicted
+        blocks[first] = list(zip(*(column.tolist() for column in columns), strict=True))
+
+    with counter("counted: (h, r)") as progress:
+        decoder.run(heads, relations, threads, consume, progress)
+    counts = itertools.chain.from_iterable(blocks[first] for first in sorted(blocks))
+    lines = (
+        f"{run.entities[h]}\t{run.relations[r]}\t{known}\t{'' if never else f'{expected:.6g}'}\t"
+        + ("" if never else f"{none:.6g}")
+        + "\n"
+        for h, r, (known, expected, none, never) in zip(heads.tolist(), relations.tolist(), counts, strict=True)
+    )
+    replace_file(path, lambda file: file.writelines(line.encode("utf-8") for line in lines))
+    say(f"{path}: known and expected numbers of tails of {len(heads):,} (h, r)", err=True)
+
+
+def complete_run(folder, what, out, data, threads, cluster=None, completeness=None):
     """Write the new facts (what: Completing) of all (h, r) in scope, best first. cluster: the address of a Dask
-    scheduler, whose workers look for them; data: where these find the run's data now."""
+    scheduler, whose workers look for them; data: where these find the run's data now; completeness: a file to
+    `write_completeness` to."""
     run, dataset = open_run(folder, data)
     write = writer_of(out, run, dataset)
-    heads, relations = pairs_to_complete(run, dataset, what.relation)
+    heads, relations = pairs_to_complete(run, dataset, what)
     decoder = _decoder_of(what, run, dataset, folder, threads)
+    if completeness is not None:
+        write_completeness(run, decoder, (heads, relations), completeness, threads)
     with counter("completed: (h, r)") as progress:
 
         def look(least):
@@ -261,6 +302,7 @@ def complete_run(folder, what, out, data, threads, cluster=None):
             command = ["complete", os.path.abspath(folder), "--known", what.known, "--out", "/dev/stdout"]
             command += ["--relation", what.relation] * (what.relation is not None)
             command += ["--bounds", absolute_bounds(what.bounds)] * (what.bounds is not None)
+            command += ["--queries", os.path.abspath(what.queries or "")] * (what.queries is not None)
             command += ["--data", str(data)] * (data is not None)
             command += ["--model", LOADED[run.settings.model]] if run.settings.model in LOADED else []
             sizes = len(heads), len(run.entities)

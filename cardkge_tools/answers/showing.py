@@ -8,16 +8,16 @@ from pathlib import Path
 import click
 import numpy as np
 
-from cardkge import CardkgeError, probability
+from cardkge import probability
 from cardkge_tools.answers.answers import Answers
 from cardkge_tools.answers.calibration import CountPrior
 from cardkge_tools.answers.facts import bounds_in_use, calibrate_run, calibrated_run
 from cardkge_tools.answers.figures import import_pyplot, plot_facts
 from cardkge_tools.answers.measures import MOST_TAILS, evaluate_sets, read_truth
-from cardkge_tools.answers.opening import open_run, open_to_measure
+from cardkge_tools.answers.opening import open_run, open_to_measure, read_queries
 from cardkge_tools.definitions.measures import broken_promises
 from cardkge_tools.graph.spelling import found as id_of
-from cardkge_tools.shell.files import is_stdout, read_blocks, read_json, refuse_the_same, replace_file, write_json
+from cardkge_tools.shell.files import is_stdout, read_json, refuse_the_same, replace_file, write_json
 from cardkge_tools.shell.terminal import counter, interval, shown, table, warn
 
 
@@ -347,31 +347,3 @@ def answer_queries(folder, queries, shown, data, out):
             click.echo(line, nl=False)
     else:
         replace_file(out, lambda file: file.writelines(line.encode("utf-8") for line in lines()))
-
-
-def read_queries(path, entities, relations, prefixes=None):
-    """Yield (line number, head, relation, None) or (line number, None, relation, tail) of a file of queries;
-    CardkgeError where a line is none, or a name is unknown."""
-    for number, text in read_blocks(path):
-        for at, line in enumerate(text[:-1].split("\n"), number):
-            if not line.strip():
-                continue
-            fields = line.split("\t")
-            head, relation, tail = [*fields, "?", "?"][:3] if len(fields) in (2, 3) else ("", "", "")
-            if (head == "?") == (tail == "?"):
-                form = "head<TAB>relation, or ?<TAB>relation<TAB>tail"
-                raise CardkgeError(f"{path}:{at}: not a query, {line[:80]!r}; expected {form}")
-            given = _known_name(entities, tail if head == "?" else head, "entity", f"{path}:{at}", prefixes)
-            relation = _known_name(relations, relation, "relation", f"{path}:{at}", prefixes)
-            yield at, *((None, relation, given) if head == "?" else (given, relation, None))
-
-
-def _known_name(names, name, kind, where, prefixes):
-    """The name as the run spells it, with a warning where that is another way."""
-    if name in names:
-        return name
-    try:
-        spelt = list(names)
-        return spelt[id_of(spelt, name, kind, prefixes)]
-    except CardkgeError as error:
-        raise CardkgeError(f"{where}: {error}") from error
