@@ -131,7 +131,7 @@ def mine(ctx, data, columns, population, confidence, likelihood, min_support, ou
     ^relation), and of the subjects of a class where it has fewer. Of the subjects with M objects or more, the share
     with just M is at least --likelihood, with --confidence (0.95 unless given; Hoeffding's bound).
     """
-    from cardkge_tools.graph.mining import mine_maxima, mine_plain
+    from cardkge_tools.graph.bound_files import mine_maxima, mine_plain
 
     if confidence is None and not any(was_given(ctx, name) for name in ("min_support", "likelihood")):
         mine_plain(data, columns, population, out, json_file)

@@ -38,8 +38,8 @@ from cardkge_tools.answers.classification import (  # noqa: E402
 from cardkge_tools.answers.decoding import Decoder  # noqa: E402
 from cardkge_tools.answers.measures import evaluate_sets  # noqa: E402
 from cardkge_tools.answers.scope import KnownTails, loops_to_leave_out  # noqa: E402
+from cardkge_tools.graph.bound_files import maxima_as_bounds, significant_maxima  # noqa: E402
 from cardkge_tools.graph.bounds import GraphBounds, vocabulary  # noqa: E402
-from cardkge_tools.graph.mining import maxima_as_bounds, significant_maxima  # noqa: E402
 
 NEIGHBOURS, FULL = slice(8, 12), 7  # columns of Features
 

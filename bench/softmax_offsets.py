@@ -30,8 +30,7 @@ import cardkge  # noqa: E402
 from cardkge_tools.answers.calibration import Calibration, calibrate  # noqa: E402
 from cardkge_tools.answers.measures import evaluate_sets  # noqa: E402
 from cardkge_tools.engine import softmax, training  # noqa: E402
-from cardkge_tools.experiments.controls import wrong_bounds  # noqa: E402
-from cardkge_tools.experiments.statistics import amount, estimate, percent  # noqa: E402
+from cardkge_tools.experiments.reproduction import amount, estimate, percent, wrong_bounds  # noqa: E402
 from cardkge_tools.shell.terminal import table  # noqa: E402
 
 VIOLATIONS = softmax.violations

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cardkge import CardkgeError, as_bounds
-from cardkge_tools.graph import bounds, mining, rdf, shacl
+from cardkge_tools.graph import bound_files, bounds, rdf, shacl
 from cardkge_tools.graph.bound_files import convert, read_files, write_tsv
 from cardkge_tools.graph.bounds import Bound, GraphBounds, Types, Vocabulary, read_tsv
 
@@ -485,30 +485,30 @@ def test_significant_maxima_by_hand():
     """1,000 subjects with one object, 500 with two, 3 with more: two is the maximum, though the largest is 9."""
     triples = counted({1: 1000, 2: 500, 4: 2, 9: 1})
     (found,) = [
-        m for m in mining.significant_maxima(triples, 2000, 1, confidence=0.95, likelihood=0.9) if not m.inverse
+        m for m in bound_files.significant_maxima(triples, 2000, 1, confidence=0.95, likelihood=0.9) if not m.inverse
     ]
     assert (found.relation, found.kind, found.upper) == (0, None, 2)
     assert (found.subjects, found.support, found.largest) == (1503, 503, 9)
     assert found.likelihood == 500 / 503 and math.isclose(found.bound, hoeffding(500, 503, 0.95))
     assert math.isclose(found.bound, 0.9394659, abs_tol=1e-7)  # by hand: 0.9940358 - 0.0545699
-    swapped = mining.significant_maxima(triples[:, [2, 1, 0]], 2000, 1, confidence=0.95, likelihood=0.9)
+    swapped = bound_files.significant_maxima(triples[:, [2, 1, 0]], 2000, 1, confidence=0.95, likelihood=0.9)
     assert [m.upper for m in swapped if m.inverse] == [2]
     for options in ({"likelihood": 0.95}, {"min_support": 504}, {"confidence": 0.9999}):
-        maxima = mining.significant_maxima(triples, 2000, 1, **{"confidence": 0.95, "likelihood": 0.9, **options})
+        maxima = bound_files.significant_maxima(triples, 2000, 1, **{"confidence": 0.95, "likelihood": 0.9, **options})
         assert not [m for m in maxima if not m.inverse]
 
 
 def test_few_subjects_support_no_maximum():
-    assert mining.significant_maxima(counted({1: 10}), 200, 1) == []
+    assert bound_files.significant_maxima(counted({1: 10}), 200, 1) == []
 
 
 def test_maxima_of_classes_are_reported_where_they_say_more():
     triples = np.concatenate([counted({2: 400}), counted({1: 400}) + np.array([400, 0, 0])])
     triples = triples[(triples[:, 0] < 900)]
     types = Types(["two", "one"], [(e, 0) for e in range(101, 501)] + [(e, 1) for e in range(501, 901)])
-    found = [m for m in mining.significant_maxima(triples, 2000, 1, types) if not m.inverse]
+    found = [m for m in bound_files.significant_maxima(triples, 2000, 1, types) if not m.inverse]
     assert [(m.kind, m.upper, m.subjects) for m in found] == [(None, 2, 799), (1, 1, 399)]
-    bounds = mining.maxima_as_bounds(found, ["r"], types)
+    bounds = bound_files.maxima_as_bounds(found, ["r"], types)
     assert rows(bounds) == [("r", 0, 2, None), ("r", 0, 1, "one")]
 
 

@@ -14,7 +14,7 @@ from gradcheck import check_gradients
 
 import cardkge
 import cli
-from cardkge_tools.engine import checking, own
+from cardkge_tools.engine import own
 
 ROOT = Path(__file__).resolve().parent.parent
 SOLUTIONS = ROOT / "course" / "solutions"
@@ -356,7 +356,7 @@ def test_check_passes_the_three(name):
 
 
 def test_check_passes_the_course(solution):
-    assert [fault for _, fault in checking.check_model(solution)] == [None] * 3
+    assert [fault for _, fault in own.check_model(solution)] == [None] * 3
 
 
 @pytest.mark.parametrize("old, new, failed, words", [
@@ -406,12 +406,12 @@ def test_the_checker_allows_little():
     x = np.array([1e-9, 0.3, -2.0])
     kept = x.copy()
     right = {"x": np.cos(x)}
-    assert checking.wrong_gradients(lambda: np.sin(x).sum(), {"x": x}, right) == []
+    assert own.wrong_gradients(lambda: np.sin(x).sum(), {"x": x}, right) == []
     assert np.array_equal(x, kept)
     for place in range(3):
         changed = {"x": np.cos(x)}
         changed["x"][place] *= 1 + 1e-5
-        assert [where for _, where, _, _ in checking.wrong_gradients(lambda: np.sin(x).sum(), {"x": x}, changed)] == [
+        assert [where for _, where, _, _ in own.wrong_gradients(lambda: np.sin(x).sum(), {"x": x}, changed)] == [
             (place,)
         ]
 

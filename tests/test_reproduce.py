@@ -16,7 +16,6 @@ import pytest
 from conftest import ROOT, children, finish, invoke, ok, one_error, start, usage_error, wait_for, write_ring
 
 import cardkge
-import cardkge_tools.experiments.controls
 import cardkge_tools.experiments.reproduction
 import cardkge_tools.shell.options
 import cardkge_tools.shell.workers
@@ -158,9 +157,8 @@ def violations_of(folder, tmp_path):
 def share_of(folder):
     """The cell that says the regulariser's part of the gradient."""
     run = cardkge.load_run(folder)
-    return (
-        f"{100 * cardkge_tools.experiments.controls.gradient_share(run, cardkge.load_dataset(run.settings.data)):.1f}"
-    )
+    share = cardkge_tools.experiments.reproduction.gradient_share(run, cardkge.load_dataset(run.settings.data))
+    return f"{100 * share:.1f}"
 
 
 def check_metrics(cells, folders, tmp_path, minus=None):
@@ -645,6 +643,6 @@ def test_the_share_of_the_gradient_is_of_its_two_norms(tmp_path, extra):
     shares = {}
     for weight in (0.0, 0.01, 0.5):
         run.settings = replace(run.settings, penalty_weight=weight)
-        shares[weight] = cardkge_tools.experiments.controls.gradient_share(run, data)
+        shares[weight] = cardkge_tools.experiments.reproduction.gradient_share(run, data)
     odds = {weight: share / (1 - share) for weight, share in shares.items()}
     assert odds[0.0] == 0 < odds[0.01] and odds[0.5] / odds[0.01] == pytest.approx(50, rel=1e-9)

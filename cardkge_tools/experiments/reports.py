@@ -11,8 +11,7 @@ from cardkge_tools import SPLITS
 from cardkge_tools.answers.opening import open_to_measure
 from cardkge_tools.answers.runs import valid_times
 from cardkge_tools.definitions.softmax import without_loops
-from cardkge_tools.engine.checking import check_model
-from cardkge_tools.engine.own import use_model
+from cardkge_tools.engine.own import check_model, use_model
 from cardkge_tools.engine.ranking import cardinality_violations, ranges, rank_triples
 from cardkge_tools.graph.spelling import counted_look_alikes
 from cardkge_tools.graph.splitting import described, leaks, related_relations
