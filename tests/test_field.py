@@ -132,11 +132,12 @@ def test_names_that_look_alike(tmp_path):
     )
     (warning,) = [w for w in cardkge.load_dataset(data).warnings if "Unicode" in w]
     assert "2 names, 1 when written alike, such as 'Bj\\xf6rn' and 'Bjo\\u0308rn'" in warning
-    assert spelling.find_name(["anna", composed], composed, "entity") == (1, None)
-    found, note = spelling.find_name(["anna", composed], decomposed, "entity")
-    assert found == 1 and note == r"entity 'Bjo\u0308rn' is not in the data; 'Bj\xf6rn', which looks alike, is"
-    with pytest.raises(CardkgeError, match=r"entity 'ana' is unknown to the run; did you mean anna"):
-        spelling.find_name(["anna"], "ana", "entity")
+    known = spelling.Known(["anna", composed], rdf.Prefixes(), "entity")
+    assert known.find(composed) == (composed, None)
+    found, note = known.find(decomposed)
+    assert found == composed and note == r"entity 'Bjo\u0308rn' is not in the data; 'Bj\xf6rn', which looks alike, is"
+    with pytest.raises(CardkgeError, match=r"unknown entity 'ana'; .*; did you mean 'anna'\?"):
+        spelling.id_of(["anna"], "ana", "entity")
 
 
 @pytest.mark.parametrize("header", ["subject\tpredicate\tobject", "head\trelation\ttail", "Source\tType\tTarget"])
@@ -352,9 +353,9 @@ def test_a_name_is_found_by_its_iri_and_in_another_form(folder, tmp_path):
     prefixes = rdf.Prefixes({"ex": "http://example.org/"})
     names = ["b", "ex:a", "Bj\u00f6rn"]
     for given in ("ex:a", "http://example.org/a", "<http://example.org/a>"):
-        assert spelling.found(names, given, "entity", prefixes) == 1
-    with pytest.raises(CardkgeError, match=r"'http://example.org/c' is unknown"):
-        spelling.found(names, "http://example.org/c", "entity", prefixes)
+        assert spelling.id_of(names, given, "entity", prefixes) == 1
+    with pytest.raises(CardkgeError, match=r"unknown entity 'http://example.org/c'"):
+        spelling.id_of(names, "http://example.org/c", "entity", prefixes)
     data = write(tmp_path / "b", [*LINES, "Bj\u00f6rn\tknows\tanna"], LINES[:1], LINES[:1])
     trained(data, tmp_path / "run")
     (tmp_path / "queries").write_text("Bjo\u0308rn\tknows\n?\tknows\tanna \n")

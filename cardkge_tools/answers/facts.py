@@ -19,7 +19,7 @@ from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.own import LOADED
 from cardkge_tools.engine.ranking import check_finite
 from cardkge_tools.graph.rdf import NAME_OF_NOTHING, format_of, is_literal, percent_encoded, read_prefixes
-from cardkge_tools.graph.spelling import found
+from cardkge_tools.graph.spelling import id_of
 from cardkge_tools.shell.files import replace_file
 from cardkge_tools.shell.terminal import counter, say, this_command, warn
 from cardkge_tools.shell.workers import carry_out_on_cluster, output_of, this_program
@@ -108,7 +108,7 @@ def fact_decoder(run, dataset, folder, known):
 
 def pairs_to_complete(run, dataset, relation):
     """The (h, r) in scope, of one relation by name or of all."""
-    chosen = None if relation is None else [found(run.relations, relation, "relation", run.prefixes)]
+    chosen = None if relation is None else [id_of(run.relations, relation, "relation", run.prefixes)]
     return scope_pairs(dataset.train, len(run.entities), len(run.relations), chosen, run.types)
 
 

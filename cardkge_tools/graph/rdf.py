@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from cardkge import CardkgeError
-from cardkge_tools.shell.files import is_packed, read_blocks, refuse_utf_16, replace_file, without_gz
+from cardkge_tools.shell.files import is_packed, line_error, read_fields, refuse_utf_16, replace_file, without_gz
 
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 RDFS = "http://www.w3.org/2000/01/rdf-schema#"
@@ -343,19 +343,15 @@ def read_prefixes(path):
     prefixes = Prefixes()
     if not os.path.isfile(path):
         return prefixes
-    for number, text in read_blocks(path):
-        for at, line in enumerate(text[:-1].split("\n"), number):
-            if not line.strip():
-                continue
-            prefix, tab, namespace = line.partition("\t")
-            if not tab:
-                raise CardkgeError(f"{path}:{at}: expected prefix and namespace with a tab between, found {line!r}")
-            if prefix in prefixes.namespaces:
-                raise CardkgeError(f"{path}:{at}: prefix {prefix!r} for the second time; keep one of the lines")
-            try:
-                prefixes.add(prefix, namespace)
-            except CardkgeError as error:
-                raise CardkgeError(f"{path}:{at}: {error}") from None
+    for at, fields in read_fields(path):
+        try:
+            if len(fields) != 2:
+                raise CardkgeError(f"expected prefix and namespace with a tab between, found {fields!r:.80}")
+            if fields[0] in prefixes.namespaces:
+                raise CardkgeError(f"prefix {fields[0]!r} for the second time; keep one of the lines")
+            prefixes.add(*fields)
+        except CardkgeError as error:
+            raise line_error(path, at, fields, error) from None
     return prefixes
 
 

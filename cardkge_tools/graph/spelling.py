@@ -3,10 +3,12 @@
 import collections
 import contextlib
 import difflib
+import functools
 import os
 import unicodedata
 
 from cardkge import CardkgeError
+from cardkge_tools.graph.rdf import Prefixes
 from cardkge_tools.shell.terminal import LONGEST, brief, shown, warn
 
 HEADER_WORDS = (
@@ -62,36 +64,71 @@ def is_header(fields):
     return set(words) <= set(HEADER_WORDS.split()) and len(set(words)) == 3
 
 
-def find_name(names, name, kind):
-    """(id, note) of a name. Where it is spelt in another Unicode form or with other outer spaces it is found all the
-    same, if there is one such name, and the note says so; else note is None. CardkgeError for an unknown name, which
-    proposes similar ones."""
+class Known:
+    """The names of a graph that are of one kind ("entity", "relation" or "class"), found by other spellings too.
+
+    prefixes: of the IRIs that the names stand for.
+    """
+
+    def __init__(self, names, prefixes, kind):
+        self.names, self.prefixes, self.kind = names, prefixes, kind
+
+    @functools.cached_property
+    def _set(self):
+        return set(self.names)
+
+    @functools.cached_property
+    def _by_term(self):
+        return {self.prefixes.term(name): name for name in self.names}
+
+    @functools.cached_property
+    def _by_form(self):
+        found = collections.defaultdict(list)
+        for term, name in self._by_term.items():
+            for form in {plain_form(term), plain_form(name)}:
+                found[form].append(name)
+        return found
+
+    def find(self, name):
+        """(the graph's name, None or a warning), or (None, None) for an unknown name.
+
+        A name is found as it is, as the same IRI written short or whole, or, with a warning, where one name alone has
+        the same `plain_form`.
+        """
+        if name in self._set:
+            return name, None
+        term = self.prefixes.term(name)
+        if term in self._by_term:
+            return self._by_term[term], None
+        alike = self._by_form.get(plain_form(name)) or self._by_form.get(plain_form(term)) or ()
+        if len(alike) != 1:
+            return None, None
+        return alike[0], f"{self.kind} {brief(name)!a} is not in the data; {brief(alike[0])!a}, which looks alike, is"
+
+    def fault(self, name):
+        """The message for an unknown name; it proposes similar ones."""
+        if self.kind == "class" and not self.names:
+            return f"class {shown(name, True)}, but the data set has no types.tsv, which says the classes of entities"
+        near = difflib.get_close_matches(name, self.names, 3) if len(name) <= LONGEST else ()
+        hint = f"; did you mean {', '.join(shown(each, True) for each in near)}?" if near else ""
+        if self.kind == "relation" and not near:
+            hint = "; `data show NAME` lists them"
+        where = " (types.tsv)" if self.kind == "class" else ""
+        number = f"{len(self.names):,}"
+        return f"unknown {self.kind} {shown(name, True)}; expected one of the data set's {number}{where}{hint}"
+
+
+def id_of(names, name, kind, prefixes=None):
+    """The id of a name that the user gave, as `Known` finds it. Raises CardkgeError for an unknown name."""
     # where the locale is not UTF-8, Python has read the argument's bytes in another way
     with contextlib.suppress(UnicodeEncodeError):  # a name that this locale has no bytes for is of a file, or whole
         name = os.fsencode(name).decode("utf-8", "replace")
     if name in names:
-        return names.index(name), None
-    form = plain_form(name)
-    alike = [i for i, known in enumerate(names) if plain_form(known) == form]
-    if len(alike) == 1:
-        return alike[0], f"{kind} {brief(name)!a} is not in the data; {names[alike[0]]!a}, which looks alike, is"
-    near = difflib.get_close_matches(name, names, 3) if len(name) <= LONGEST else []
-    hint = (
-        f"did you mean {', '.join(map(shown, near))}?"
-        if near
-        else "`data show NAME` lists the relations, with examples"
-    )
-    raise CardkgeError(f"{kind} {shown(name, quoted=True)} is unknown to the run; {hint}")
-
-
-def found(names, name, kind, prefixes=None):
-    """The id of a name that the user gave, perhaps as the IRI that its short form stands for by these prefixes; a
-    warning where it is spelt otherwise there."""
-    iri = prefixes.expand(name) if prefixes and name not in names else None
-    short = prefixes.shorten(iri) if iri else None
-    if short in names:
-        return names.index(short)
-    position, note = find_name(names, name, kind)
+        return names.index(name)
+    known = Known(names, prefixes or Prefixes(), kind)
+    same, note = known.find(name)
+    if same is None:
+        raise CardkgeError(known.fault(name))
     if note:
         warn(note)
-    return position
+    return names.index(same)
