@@ -213,7 +213,7 @@ def convert(source, target, prefix, standard):
 
     Short names are those of a prefixes.tsv beside the TSV file, if there is one.
     """
-    from cardkge_tools.graph.intake import run_convert
+    from cardkge_tools.graph.bound_files import run_convert
 
     run_convert(source, target, prefix, standard)
 

@@ -281,6 +281,6 @@ def _write_bounds(result, files, prefixes, schema, base):
     types = read_types(result.folder / TYPES, entities)
     graph = Vocabulary(entities, relations, types, prefixes)
     found, notes = bound_files.read_files(files, graph, prefixes, schema, base)
-    bound_files.write_tsv(result.folder / BOUNDS, found.listed())
+    bound_files.write_bounds_file(result.folder / BOUNDS, found.listed())
     result.bounds = len(found)
     result.notes += notes

@@ -4,32 +4,16 @@ import contextlib
 
 import click
 
-from cardkge import CardkgeError
-from cardkge_tools.graph import bound_files, rdf
+from cardkge_tools.graph import rdf
 from cardkge_tools.graph.importing import ImportOptions, import_graph
 from cardkge_tools.graph.splitting import described, split_folder
-from cardkge_tools.shell.files import is_stdout, refuse_the_same, without_gz, write_json
+from cardkge_tools.shell.files import is_stdout, write_json
 from cardkge_tools.shell.terminal import counter, table, warn
-
-
-def prefixes_of(given):
-    """A dict of NAME=IRI texts; those that are well known may be said by their name alone."""
-    found = {}
-    for text in given:
-        name, equals, iri = text.partition("=")
-        if not equals and name in rdf.WELL_KNOWN:
-            iri = rdf.WELL_KNOWN[name]
-        elif not equals or not iri:
-            raise click.UsageError(f"--prefix {text}: expected NAME=IRI.")
-        if found.get(name, iri) != iri:
-            raise click.UsageError(f"--prefix {name} for the second time.")
-        found[name] = iri
-    return found
 
 
 def run_import(files, out, bounds, prefix, force, json_file, options):
     """Import, with progress on stderr, and say what came of it."""
-    options = ImportOptions(prefixes=prefixes_of(prefix), **options)
+    options = ImportOptions(prefixes=rdf.given_prefixes(prefix), **options)
     with contextlib.ExitStack() as open_counters:
         shown = {}
 
@@ -76,16 +60,3 @@ def run_split(folder, out, group, json_file, options):
         table(rows, ["", "relation", "other", "pairs"], "lll")
     if parts.copied:
         click.echo(f"\ncopied: {', '.join(parts.copied)}")
-
-
-def run_convert(source, target, prefix, standard):
-    """Convert a file of bounds and say what came of it."""
-    tabular = without_gz(target).endswith((".tsv", ".txt"))
-    if rdf.format_of(source) is None and rdf.format_of(target) is None and not tabular:
-        raise CardkgeError(f"{target}: bounds are written as TSV or Turtle; end the name in .tsv or .ttl")
-    refuse_the_same(source, target)
-    prefixes = rdf.Prefixes(prefixes_of(prefix)) if prefix else None
-    bounds, notes = bound_files.convert(source, target, prefixes, standard)
-    for note in notes:
-        warn(note)
-    click.echo(f"{target}: {len(bounds):,} bounds")

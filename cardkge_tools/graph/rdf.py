@@ -14,6 +14,8 @@ import zlib
 from pathlib import Path
 from urllib.parse import unquote
 
+import click
+
 from cardkge import CardkgeError
 from cardkge_tools.shell.files import is_packed, line_error, read_fields, refuse_utf_16, replace_file, without_gz
 
@@ -336,6 +338,21 @@ def is_literal(name):
 def percent_encoded(name):
     """A name as the last part of an IRI: what an IRI cannot hold, and %, as %XX of its UTF-8 bytes."""
     return _NOT_AT_ITS_END.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)
+
+
+def given_prefixes(texts):
+    """A dict prefix -> namespace of NAME=IRI texts; a well-known prefix needs no IRI."""
+    found = {}
+    for text in texts:
+        name, equals, iri = text.partition("=")
+        if not equals and name in WELL_KNOWN:
+            iri = WELL_KNOWN[name]
+        elif not equals or not iri:
+            raise click.UsageError(f"--prefix {text}: expected NAME=IRI.")
+        if found.get(name, iri) != iri:
+            raise click.UsageError(f"--prefix {name} for the second time.")
+        found[name] = iri
+    return found
 
 
 def read_prefixes(path):
