@@ -929,10 +929,10 @@ ROOMS = {
     " shuffle_queries step_candidates softmax_loop",
     "definitions.counting": "N_KNOWN calibration_logits log_sum_exp calibration_loss fit_calibration"
     " size_probabilities fit_counts log_choose count_weights conditioned",
-    "definitions.measures": "auc label_metrics metrics_by_relation average_precision best_f1 accepted_measures"
+    "definitions.measures": "auc label_metrics average_precision best_f1 accepted_measures"
     " threshold_of calibration_error brier_score log_loss count_error is_contradicted out_of_bounds",
     "engine.threads": "Threads count_cores",
-    "engine.draws": "ObjectSampler SubjectSampler",
+    "engine.batches": "ObjectSampler SubjectSampler",
     "engine.training": "NonFinite Trainer train",
     "engine.own": "use_model",
     "engine.ranking": "cardinality_violations completions evaluate rank_triples true_answers",

@@ -8,6 +8,7 @@ import reference
 
 import cardkge
 from cardkge import cardinality_violations, metrics, metrics_by_side, rank_triples
+from cardkge_tools.experiments.reports import relation_metrics
 
 TIES = ("realistic", "optimistic", "pessimistic")
 
@@ -227,10 +228,13 @@ def test_metrics_of_a_hand_made_table():
     assert metrics(np.array([10.0]))["hits@10"] == 1
 
 
-def test_metrics_by_relation():
-    triples = np.array([[0, 3, 1], [1, 0, 2], [2, 3, 0]])
-    found = cardkge.metrics_by_relation(np.array([[1, 2], [5, 9], [4, 1]]), triples)
-    assert found == {0: metrics([5, 9]), 3: metrics([1, 2, 4, 1])}
+def test_metrics_of_each_relation():
+    triples, ranks = np.array([[0, 3, 1], [1, 0, 2], [2, 3, 0]]), np.array([[1, 2], [5, 9], [4, 1]])
+    found = relation_metrics(ranks, triples, ["a", "b", "c", "d"])
+    assert list(found) == ["a", "d"] and [its["triples"] for its in found.values()] == [1, 2]
+    for name, both in (("a", [5, 9]), ("d", [1, 2, 4, 1])):
+        assert {key: found[name][key] for key in metrics(both)} == metrics(both)
+    assert found["d"]["tail"] == metrics([2, 1])
 
 
 @pytest.mark.parametrize("kind", ["distmult", "complex", "ermlp"])

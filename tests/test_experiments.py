@@ -117,7 +117,7 @@ def test_an_outcome_is_that_of_the_run(finished, settings):
     folder = finished(**settings)
     run, found = cardkge.load_run(folder), cardkge.read_outcome(folder)
     assert found.keys() == {"epoch", "valid", "test", "seconds"} and found["test"] == run.metrics
-    assert cardkge.read_config(folder) == (run.settings, run.data, {})
+    assert cardkge.read_config(folder) == (run.settings, run.data)
     assert found["seconds"] == sum(record["seconds"] for record in run.history)
     if run.best:
         assert found["epoch"] == run.best["epoch"]

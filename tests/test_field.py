@@ -169,7 +169,7 @@ def test_import_and_split_notice_headers_and_look_alikes_too(tmp_path):
     notes = import_graph([tmp_path / "g.csv", tmp_path / "more.tsv"], tmp_path / "out").notes
     assert [note.partition(" looks")[0] for note in notes[:1]] == [f"the first line of {tmp_path / 'g.csv'}"]
     assert "2 names, 1 when written alike, such as 'bob' and 'bob '" in notes[1] and len(notes) == 2
-    warnings = split_folder(tmp_path / "out", tmp_path / "split", 0.2, 0.2).warnings
+    warnings = split_folder(tmp_path / "out", tmp_path / "split", (0.2, 0.2)).warnings
     assert [w.partition(" (")[0] for w in warnings[:1]] == ["the first line of triples.tsv looks like a header"]
     assert import_graph([tmp_path / "g.csv"], tmp_path / "new", ImportOptions(header=True)).notes == notes[1:]
 

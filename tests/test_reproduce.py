@@ -19,7 +19,6 @@ import cardkge
 import cardkge_tools.experiments.reproduction
 import cardkge_tools.shell.options
 import cardkge_tools.shell.workers
-import cli
 
 FACTS = json.loads((ROOT / "data" / "reproduction.json").read_text())
 PAPER, SHOWN = FACTS["paper"], ("hits@1", "hits@3", "hits@5", "hits@10", "mrr")
@@ -379,7 +378,7 @@ def test_what_makes_no_difference_is_said(ring, tmp_path):
 
 def test_a_data_set_without_a_recipe_is_said(ring, monkeypatch):
     warnings = []
-    monkeypatch.setattr(cli, "warn", warnings.append)
+    monkeypatch.setattr(cardkge_tools.experiments.reproduction, "warn", warnings.append)
     monkeypatch.setattr(cardkge_tools.experiments.reproduction.Reproduction, "link_prediction", lambda self: ([], []))
     for data in (ring, "wn18rr"):
         ok("reproduce", "link-prediction", "--data", data)
@@ -389,9 +388,8 @@ def test_a_data_set_without_a_recipe_is_said(ring, monkeypatch):
 @pytest.mark.parametrize("data", ["families", "wn18rr"])
 def test_projection_is_the_recipes_unless_it_is_given(data, tmp_path):
     def bounded(project):
-        plan = cardkge_tools.experiments.reproduction.Reproduction(
-            [data], ["complex"], 1, project, False, tmp_path, 1, 1
-        )
+        place = cardkge_tools.experiments.trials.Place(tmp_path)
+        plan = cardkge_tools.experiments.reproduction.Reproduction([data], ["complex"], 1, project, False, place)
         return plan.trial(data, "complex", "bounded", 0)
 
     own, unit, free = map(bounded, (None, "unit", "none"))

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 
 from cardkge import triple_keys
-from cardkge_tools.engine.draws import sorted_distinct
+from cardkge_tools.engine.batches import sorted_distinct
 
 
 def spread(starts, lengths):

@@ -4,6 +4,7 @@ import math
 import re
 from dataclasses import replace
 
+import click
 import numpy as np
 
 from cardkge import (
@@ -19,29 +20,29 @@ from cardkge import (
     training_bounds,
 )
 from cardkge_tools import SPLITS
+from cardkge_tools.answers.figures import import_pyplot, plot_lambda
 from cardkge_tools.answers.opening import open_run
 from cardkge_tools.engine.ranking import completions
 from cardkge_tools.experiments.reports import METRICS
-from cardkge_tools.experiments.trials import average_sum, make_trial, run_trials, trial_name
+from cardkge_tools.experiments.trials import Place, average_sum, make_trial, run_trials, trial_name
 from cardkge_tools.graph.bound_files import write_bounds
 from cardkge_tools.graph.graphs import known_answers, open_data
 from cardkge_tools.graph.spelling import id_of
 from cardkge_tools.shell.download import PROJECT_DATA, dataset_table
-from cardkge_tools.shell.files import made_folder, read_json
-from cardkge_tools.shell.options import MODEL_TITLES
-from cardkge_tools.shell.terminal import interval, short
+from cardkge_tools.shell.files import is_stdout, made_folder, read_json, write_json
+from cardkge_tools.shell.options import MODEL_TITLES, PAPER_TABLES
+from cardkge_tools.shell.terminal import interval, listed, say, short, table, warn
 
 
 class Reproduction:
     """What `reproduce` was asked for, and a method for each table of PAPER_TABLES that returns headers and rows."""
 
-    def __init__(self, data, models, seeds, project, quick, out, jobs, threads):
+    def __init__(self, data, models, seeds, project, quick, place):
         facts = read_json(PROJECT_DATA / "reproduction.json")
         self.paper, self.people, self.lambdas = (facts[name] for name in ("paper", "people", "lambdas"))
         self.recipes, self.unprojected, self.quick_train = facts["recipes"], facts["unprojected"], facts["quick"]
         self.project, self.data, self.models, self.seeds, self.quick = project, data, models, range(seeds), quick
-        self.run_options = {"out": out, "jobs": jobs, "threads": threads}
-        self.notes, self.points = [], {}
+        self.place, self.notes, self.points = place, [], {}
 
     def pairs(self):
         """The (data set, model) pairs asked for."""
@@ -83,7 +84,7 @@ class Reproduction:
 
     def outcomes(self, trials, bounds=None):
         """The outcomes of trials, under the same keys; what was run is noted."""
-        outcomes, failed = run_trials(list(trials.values()), **self.run_options, bounds=bounds)
+        outcomes, failed = run_trials(list(trials.values()), self.place, bounds)
         for name, error in failed.items():
             raise CardkgeError(f"{len(failed)} of {len(trials)} runs failed; {name}: {error}")
         seconds = sum(outcome["seconds"] for outcome in outcomes)
@@ -225,7 +226,7 @@ class Reproduction:
         self.outcomes(trials)
         rows = []
         for (data, model, variant), trial in trials.items():
-            run, dataset = open_run(self.run_options["out"] / trial_name(trial), data)
+            run, dataset = open_run(self.place.out / trial_name(trial), data)
             head, relation = self.people[data]
             h, r = id_of(run.entities, head, "entity"), id_of(run.relations, relation, "relation")
             ids, probabilities, _ = completions(run.best_model(), r, head=h)
@@ -260,7 +261,7 @@ def wrong_bounds(mined):
 def control_bounds(plan, data):
     """Name of the control -> what --bounds takes; the files are written into the folder of the runs. "true" is
     bounds.tsv of the data's folder, where there is one."""
-    dataset, folder = open_data(data, "hrt"), plan.run_options["out"] / "bounds"
+    dataset, folder = open_data(data, "hrt"), plan.place.out / "bounds"
     true = dataset.folder / "bounds.tsv"
     given = {"true": str(true)} if true.is_file() else {}
     given["mined"] = "mined"
@@ -304,7 +305,7 @@ def gradient_share(run, dataset):
 
 def share_cell(plan, trial):
     """`gradient_share` of a finished run, in percent, for a table."""
-    return f"{100 * gradient_share(*open_run(plan.run_options['out'] / trial_name(trial), trial['data'])):.1f}"
+    return f"{100 * gradient_share(*open_run(plan.place.out / trial_name(trial), trial['data'])):.1f}"
 
 
 def control_rows(plan, data, model):
@@ -410,3 +411,38 @@ def amount(value, signed=False):
     """An estimate of a sum, with its interval."""
     text = ("+" if signed and value["mean"] >= 0 else "") + short(value["mean"])
     return text if value["interval"] is None else f"{text} ± {short(value['interval'])}"
+
+
+def reproduce_table(table_name, options, given, markdown, plot, json_file):
+    """`reproduce TABLE`: the table, shown and written; options: those of `Reproduction` and `Place` by name, given: the
+    names of those on the command line."""
+    method, _, its_data, its_models = PAPER_TABLES[table_name]
+    chosen = listed(options["models"] or its_models)
+    for name in chosen:
+        if name not in MODEL_TITLES:
+            raise click.UsageError(f"--models: {name!r} is none of {', '.join(MODEL_TITLES)}.")
+    data, quick = listed(options["data"] or ("families" if options["quick"] else its_data)), options["quick"]
+    place = Place(options["out"], options["jobs"], options["threads"])
+    plan = Reproduction(data, chosen, options["seeds"], options["project"], quick, place)
+    if not plan.data or (its_models and not chosen):
+        raise click.UsageError("--data and --models need a name each.")
+    if plot and (table_name != "lambda" or len(plan.pairs()) != 1):
+        raise click.UsageError("--plot is for `reproduce lambda` of one data set and one model.")
+    pyplot = import_pyplot(plot) if plot else None
+    unused = ["seeds"] if method == "poe" else [] if its_models else ["models", "seeds", "jobs", "threads", "project"]
+    for name in unused:
+        if name in given:
+            warn(f"--{name} makes no difference to the table {table_name}")
+    for name in data:
+        if its_models and not quick and name not in plan.recipes:
+            warn(f"{name} has no recipe of its own in data/reproduction.json; the one named default is used")
+    headers, rows = getattr(plan, method)()
+    if json_file:
+        write_json(json_file, {"columns": headers, "rows": rows, "notes": plan.notes})
+    if not is_stdout(json_file):
+        table(rows, headers, "l" * len(headers), "github" if markdown else "simple")
+    for note in plan.notes:
+        say(note, err=True)
+    if plot:
+        (((name, model), points),) = plan.points.items()
+        plot_lambda(pyplot, points, plot, f"{name}, {MODEL_TITLES[model]}")

@@ -206,16 +206,17 @@ def significant_maxima(triples, n_entities, n_relations, types=None, min_support
             at = np.arange(len(rows)) + np.repeat(first - np.cumsum(number) + number, number)
             contexts.append((1 + of_types[at, 1], relations[rows], counts[rows]))
         context, relation, count = (np.concatenate(part) for part in zip(*contexts))
-        found += _maxima(context, relation, count, n_relations, inverse, min_support, confidence, likelihood)
+        key = context * n_relations + relation
+        found += _maxima(key, count, n_relations, inverse, min_support, confidence, likelihood)
     whole = {(each.relation, each.inverse): each.upper for each in found if each.kind is None}
     tighter = [m for m in found if m.kind is None or m.upper < whole.get((m.relation, m.inverse), math.inf)]
     return sorted(tighter, key=lambda m: (m.relation, m.inverse, -1 if m.kind is None else m.kind))
 
 
-def _maxima(context, relation, count, n_relations, inverse, min_support, confidence, likelihood):
-    """The Maximum of each context (0: all subjects, 1 + c: class c) and relation; arrays by subject."""
-    order = np.lexsort((-count, context * n_relations + relation))
-    key, count = (context * n_relations + relation)[order], count[order]
+def _maxima(key, count, n_relations, inverse, min_support, confidence, likelihood):
+    """The Maximum of each key, context (0: all subjects, 1 + c: class c) times R + relation; arrays by subject."""
+    order = np.lexsort((-count, key))
+    key, count = key[order], count[order]
     last = np.flatnonzero(np.append((key[1:] != key[:-1]) | (count[1:] != count[:-1]), len(key) > 0))
     exactly = np.diff(last, prepend=-1)  # subjects with this key and count
     key_of, count_of = key[last], count[last]

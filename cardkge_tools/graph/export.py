@@ -18,11 +18,6 @@ def word2vec_name(name):
     return re.sub(r"[%\s\x1c-\x1f\x85]", lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)
 
 
-def plain_name(word):
-    """The name of a word of `word2vec_name`."""
-    return re.sub(r"(?:%[0-9A-F]{2})+", lambda found: bytes.fromhex(found[0].replace("%", "")).decode(), word)
-
-
 def write_rows(file, names, rows, separator):
     """Lines of a name (unless names is None) and its row, with all digits of the numbers, between separators."""
     for start in range(0, len(rows), LINES):

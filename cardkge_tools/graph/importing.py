@@ -5,11 +5,13 @@
 
 import codecs
 import collections
+import contextlib
 import itertools
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import click
 import numpy as np
 
 from cardkge import CardkgeError
@@ -19,7 +21,8 @@ from cardkge_tools.graph.bounds import Vocabulary, read_tsv, read_types
 from cardkge_tools.graph.graphs import load_triples, refuse_inverse_names
 from cardkge_tools.graph.sources import LINES, OPENKE, TABLES, RdfReader, Triples, is_openke, read_openke, read_table
 from cardkge_tools.graph.spelling import look_alike_warnings
-from cardkge_tools.shell.files import make_folder, replace_file, without_gz
+from cardkge_tools.shell.files import is_stdout, make_folder, replace_file, without_gz, write_json
+from cardkge_tools.shell.terminal import counter, warn
 
 TRIPLES, TYPES, PREFIXES, BOUNDS = "triples.tsv", "types.tsv", "prefixes.tsv", "bounds.tsv"
 FIRST, REST = rdf.RDF + "first", rdf.RDF + "rest"
@@ -284,3 +287,30 @@ def _write_bounds(result, files, prefixes, schema, base):
     bound_files.write_bounds_file(result.folder / BOUNDS, found.listed())
     result.bounds = len(found)
     result.notes += notes
+
+
+def run_import(files, out, bounds, prefix, force, json_file, options):
+    """Import, with progress on stderr, and say what came of it."""
+    options = ImportOptions(prefixes=rdf.given_prefixes(prefix), **options)
+    with contextlib.ExitStack() as open_counters:
+        shown = {}
+
+        def progress(done, total, path):
+            if path not in shown:
+                shown[path] = open_counters.enter_context(counter(f"{path}: bytes"))
+            shown[path](done, total)
+
+        result = import_graph(files, out, options, bounds, force, progress)
+    for note in result.notes:
+        warn(note)
+    if json_file:
+        write_json(json_file, vars(result) | {"folder": str(out)})
+    if is_stdout(json_file):
+        return
+    click.echo(f"{out}: {result.triples:,} triples, {result.entities:,} entities, {result.relations:,} relations")
+    if result.typed:
+        click.echo(f"{result.typed:,} entities have one of {result.classes:,} classes")
+    if bounds:
+        click.echo(f"{result.bounds:,} bounds")
+    for what, number in result.counts.items():
+        click.echo(f"{number:,} {what}")

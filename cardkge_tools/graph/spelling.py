@@ -1,4 +1,4 @@
-"""Names as people write them: which look the same, and how one is found."""
+"""Names as people write them: which look the same, which are a header, and how one is found."""
 
 import collections
 import contextlib
@@ -6,6 +6,8 @@ import difflib
 import functools
 import os
 import unicodedata
+
+import numpy as np
 
 from cardkge import CardkgeError
 from cardkge_tools.graph.rdf import Prefixes
@@ -62,6 +64,35 @@ def is_header(fields):
     """Whether three fields are words that name columns."""
     words = [field.strip().strip("\"'#:").lower() for field in fields]
     return set(words) <= set(HEADER_WORDS.split()) and len(set(words)) == 3
+
+
+def first_lines_warnings(splits, names, others=()):
+    """A sentence about first lines that look like a header: a word that names a column in each field, or names that
+    stand in no line but such ones.
+
+    splits: a dict of file or split to its triples (n, 3), in the order of the lines; others: triples beside them.
+    names: (names of entities, names of relations), by id.
+    """
+    firsts = {split: triples[0].tolist() for split, triples in splits.items() if len(triples) > 1}
+    rest = [triples[1:] if split in firsts else triples for split, triples in splits.items()] + list(others)
+    found = []
+    for split, (h, r, t) in firsts.items():
+        unique = len(splits[split]) > 3 and h != t and not any(_has(part, h, r, t) for part in rest)
+        if unique or is_header([names[0][h], names[1][r], names[0][t]]):
+            found.append(split)
+    if not found:
+        return []
+    h, r, t = firsts[found[0]]
+    line = ", ".join(shown(names[kind][i], quoted=True) for kind, i in ((0, h), (1, r), (0, t)))
+    return [
+        f"the first line of {', '.join(found)} looks like a header ({line}), and is taken for a triple; if it is one,"
+        " remove it, or let `cardkge import FILE --header` read the file"
+    ]
+
+
+def _has(triples, head, relation, tail):
+    """Whether one of the names stands in the triples."""
+    return (triples[:, 1] == relation).any() or np.isin(triples[:, ::2], (head, tail)).any()
 
 
 class Known:
