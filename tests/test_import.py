@@ -93,6 +93,17 @@ def test_turtle_with_prefixes_classes_and_nameless_nodes(tmp_path):
     }
 
 
+def test_a_file_may_give_a_well_known_namespace_another_prefix(tmp_path):
+    """`--type-relation rdf:type`, the default, is that IRI whatever the file calls it; its own rdf: is another."""
+    text = f"@prefix r: <{rdf.RDF}> . @prefix rdf: <http://x/> . @prefix e: <http://e/> . e:a r:type e:C ; {{}} e:b ."
+    _, triples = imported(tmp_path, "g.ttl", text.replace("@prefix rdf: <http://x/> . ", "").format("e:p"))
+    assert triples == ["e:a\te:p\te:b"] and lines(tmp_path, "types.tsv") == ["e:a\te:C"]
+    (tmp_path / "out" / "triples.tsv").unlink()
+    _, triples = imported(tmp_path, "h.ttl", text.format("rdf:type"), keep_schema=True)
+    assert triples == ["e:a\tr:type\te:C", "e:a\trdf:type\te:b"]
+    assert lines(tmp_path, "types.tsv") == ["e:a\te:b"]
+
+
 def test_keep_schema_and_another_type_relation(tmp_path):
     _, triples = imported(tmp_path, "graph.ttl", TURTLE, keep_schema=True)
     assert "ex:City\trdfs:subClassOf\tex:Place" in triples and len(triples) == 12
@@ -200,7 +211,7 @@ def test_openke(tmp_path):
         ("g.csv", "a;p;b\n", r"g\.csv:1: one field, no ',' in it; try --delimiter ';'"),
         ("g.csv", "a,p,b,c\n", r"g\.csv: 4 columns; say which are head, relation and tail"),
         ("g.tsv", "a\tp\tb\rc\n", r"g\.tsv:1: a tab or a line's end inside a name"),
-        ("g.xlsx", "", r"its format is not known by the ending \.xlsx"),
+        ("g.xlsx", "", r"no format is known by the ending \.xlsx"),
         ("g.json", "{", r"g\.json:1: not JSON-LD"),
         (
             "g.json",
