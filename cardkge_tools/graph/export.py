@@ -1,6 +1,6 @@
 """`export`: the embeddings of a run in formats that other programs read. docs/FORMATS.md describes the files."""
 
-import io
+import itertools
 import os
 import re
 
@@ -18,94 +18,57 @@ def word2vec_name(name):
     return re.sub(r"[%\s\x1c-\x1f\x85]", lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)
 
 
-def write_rows(file, names, rows, separator):
-    """Lines of a name (unless names is None) and its row, with all digits of the numbers, between separators."""
+def _rows(names, rows, separator="\t"):
+    """Yield, in blocks, a line for each row: its name, if there are names, and its numbers with all their digits."""
     for start in range(0, len(rows), LINES):
         part = rows[start : start + LINES]
-        texts = [separator.join(map(repr, row)) for row in _shortest(part)]
+        # of a float32 the fewest digits that give it back, not those of the float64 equal to it
+        numbers = part.tolist() if part.dtype == np.float64 else [[float(str(each)) for each in row] for row in part]
+        texts = [separator.join(map(repr, row)) for row in numbers]
         if names is not None:
             texts = [name + separator + text for name, text in zip(names[start : start + LINES], texts)]
-        file.write("".join(text + "\n" for text in texts).encode())
+        yield _names(texts)
 
 
-def _shortest(rows):
-    """Rows as lists of Python floats whose repr has the fewest digits that give the number back in its own dtype."""
-    if rows.dtype == np.float64:
-        return rows.tolist()
-    return [[float(str(number)) for number in row] for row in rows]
-
-
-def tables(run):
-    """(model, {"entity": (names, rows), "relation": (names, rows)}) of a run; `run.best_model()` is what is exported.
-
-    Rows are those of the parameters: of ComplEx real parts, then imaginary parts. With reciprocal relations there are
-    2 R relation rows; those of (?, r, t) are named r and `^` before it.
-    """
-    model = run.best_model()
-    relations, rows = list(run.relations), model.params["relation"]
-    if len(rows) == 2 * len(relations):
-        relations += [f"^{name}" for name in relations]
-    return model, {"entity": (run.entities, model.params["entity"]), "relation": (relations, rows)}
+def _names(names):
+    """A line for each name, as bytes."""
+    return "".join(name + "\n" for name in names).encode()
 
 
 def export(run, form, path):
     """Write the embeddings of a run; returns the paths of the files.
 
-    word2vec: text, `N k`, then a line for each entity. tsv: a folder with entities.tsv and relations.tsv, a name
-    and its row a line. npz: entity and relation names and every parameter, in one file without pickle. tensorboard: a
-    folder with tensors.tsv and metadata.tsv of the entities, for the embedding projector.
+    word2vec: text, `N k`, then a line for each entity. tsv: a folder with entities.tsv and relations.tsv, a name and
+    its row a line. npz: the names of entities and relations as bytes, an LF after each, and every parameter.
+    tensorboard: a folder with tensors.tsv and metadata.tsv of the entities, for the embedding projector.
+    A row of ComplEx has its real parts first, then the imaginary parts. Of 2 R reciprocal relation rows, those of
+    (?, r, t) have the name ^r.
     Raises CardkgeError for another format, and where a file cannot be written.
     """
     if form not in FORMATS:
         raise CardkgeError(f"format {form!r}: expected one of {', '.join(FORMATS)}")
-    model, parts = tables(run)
-    path = os.fspath(path)
+    params, path = run.best_model().params, os.fspath(path)
+    entities, relations, rows = list(run.entities), list(run.relations), params["entity"]
+    if len(params["relation"]) == 2 * len(relations):
+        relations += [f"^{name}" for name in relations]
     if form == "npz":
-        return [_write_npz(path, model, parts)]
-    names, rows = parts["entity"]
-    if form == "word2vec":
-
-        def write(file):
-            file.write(f"{len(rows)} {rows.shape[1]}\n".encode())
-            write_rows(file, [word2vec_name(name) for name in names], rows, " ")
-
-        replace_file(path, write)
+        names = {"entity_names": _names(entities), "relation_names": _names(relations)}
+        arrays = {name: np.frombuffer(text, np.uint8) for name, text in names.items()} | params
+        replace_file(path, lambda file: np.savez(file, **arrays))
         return [path]
-    _made(path)
-    written = []
-    if form == "tsv":
-        for what, (of_part, table) in parts.items():
-            written.append(os.path.join(path, {"entity": "entities.tsv", "relation": "relations.tsv"}[what]))
-            replace_file(written[-1], lambda file: write_rows(file, of_part, table, "\t"))
-        return written
-    for name, content in (
-        ("tensors.tsv", lambda file: write_rows(file, None, rows, "\t")),
-        ("metadata.tsv", _lines(names)),
-    ):
-        written.append(os.path.join(path, name))
-        replace_file(written[-1], content)
-    return written
-
-
-def _lines(names):
-    return lambda file: file.write("".join(name + "\n" for name in names).encode())
-
-
-def _made(folder):
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise CardkgeError(f"cannot make {folder}: {error.strerror or error}") from error
-
-
-def _write_npz(path, model, parts):
-    """Names as UTF-8 bytes with LF after each, so that no letter is lost and no pickle is needed."""
-    arrays = {
-        f"{what}_names": np.frombuffer("".join(n + "\n" for n in names).encode(), np.uint8)
-        for what, (names, _) in parts.items()
-    }
-    arrays |= model.params
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
-    replace_file(path, lambda file: file.write(buffer.getbuffer()))
-    return path
+    if form == "word2vec":
+        head = f"{len(rows)} {rows.shape[1]}\n".encode()
+        blocks = itertools.chain([head], _rows(list(map(word2vec_name, entities)), rows, " "))
+        files = {path: blocks}
+    else:
+        try:
+            os.makedirs(path, exist_ok=True)
+        except OSError as error:
+            raise CardkgeError(f"cannot make {path}: {error.strerror or error}") from error
+        parts = {"entities.tsv": _rows(entities, rows), "relations.tsv": _rows(relations, params["relation"])}
+        if form == "tensorboard":
+            parts = {"tensors.tsv": _rows(None, rows), "metadata.tsv": [_names(entities)]}
+        files = {os.path.join(path, name): blocks for name, blocks in parts.items()}
+    for name, blocks in files.items():
+        replace_file(name, lambda file, blocks=blocks: file.writelines(blocks))
+    return list(files)
