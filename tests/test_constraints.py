@@ -162,7 +162,7 @@ def test_types(tmp_path):
         and "types.tsv: 1 line is about names" in types.notes[0]
     )
     assert types.pairs.tolist() == [[0, 0], [0, 1], [1, 0]]
-    assert types.members("person").tolist() == [0, 1] and types.of(0) == ["person", "doctor"] and types.of(2) == []
+    assert types.members("person").tolist() == [0, 1] and types.members("doctor").tolist() == [0]
     assert types.has([2, 1, 0], "doctor").tolist() == [False, False, True]
     assert types.has([0], "cat").tolist() == [False]
     assert bounds.types_text(types, ["anna", "bob", "paris"]) == "anna\tperson\nanna\tdoctor\nbob\tperson\n"

@@ -143,7 +143,7 @@ def test_names_that_look_alike(tmp_path):
 @pytest.mark.parametrize("header", ["subject\tpredicate\tobject", "head\trelation\ttail", "Source\tType\tTarget"])
 def test_a_header_is_noticed(tmp_path, header):
     folder = write(tmp_path / "a", [header, *LINES], [header, *LINES[:1]], LINES[:1])
-    said = f"the first line of train, valid looks like a header ({', '.join(map(repr, header.split(chr(9))))}), and is"
+    said = f"the first line of train, valid looks like a header ({', '.join(map(repr, header.split(chr(9))))}), but is"
     assert any(w.startswith(said) for w in cardkge.load_dataset(folder).warnings)
 
 
@@ -153,8 +153,8 @@ def test_a_header_of_other_words_is_noticed(tmp_path):
     folder = write(tmp_path / "a", [header, *LINES], [header, *LINES[:3]], LINES[:1])
     (warning,) = [w for w in cardkge.load_dataset(folder).warnings if "header" in w]
     assert warning == (
-        "the first line of train, valid looks like a header ('person', 'what', 'thing'), and is taken for a triple;"
-        " if it is one, remove it, or let `cardkge import FILE --header` read the file"
+        "the first line of train, valid looks like a header ('person', 'what', 'thing'), but is read as a triple;"
+        " remove it, or use `cardkge import FILE --header`"
     )
     for first in ("person\tknows\tthing", "person\twhat\ttea", "anna\twhat\tthing"):
         (folder / "train.tsv").write_text("".join(line + "\n" for line in [first, *LINES]))

@@ -9,6 +9,7 @@ with `inf` for no upper bound, and an empty class before an entity. `bound_files
 """
 
 import collections
+import functools
 import math
 import os
 import re
@@ -87,11 +88,6 @@ class Types:
         keys = entities * len(self.classes) + self.ids[kind]
         at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         return self._keys[at] == keys
-
-    def of(self, entity):
-        """Names of an entity's classes."""
-        first, last = np.searchsorted(self._keys, np.array([entity, entity + 1]) * max(len(self.classes), 1))
-        return [self.classes[key % len(self.classes)] for key in self._keys[first:last].tolist()]
 
 
 def read_types(path, entities):
@@ -223,6 +219,7 @@ class GraphBounds(Bounds):
         return len(self.stated) + len(self.keys)
 
     def _check(self, bounds):
+        """Raise CardkgeError where bounds of one relation leave some subject no whole number."""
         for number, one in enumerate(bounds):
             if not leave_a_number(one.lower, one.upper):
                 raise CardkgeError(f"no whole number lies within {one}; correct it")
@@ -231,12 +228,8 @@ class GraphBounds(Bounds):
                     raise CardkgeError(f"twice the same relation and class: {one} and {other}; keep one")
                 if leave_a_number(max(one.lower, other.lower), min(one.upper, other.upper)):
                     continue
-                members = None
-                for kind in (one.kind, other.kind):
-                    if kind is not None:
-                        of_kind = self.types.members(kind)
-                        members = of_kind if members is None else np.intersect1d(members, of_kind)
-                if members is None or len(members):
+                members = [self.types.members(kind) for kind in (one.kind, other.kind) if kind is not None]
+                if not members or len(functools.reduce(np.intersect1d, members)):
                     raise CardkgeError(f"no number is left between {one} and {other}; correct one of them")
 
     @property
@@ -247,12 +240,10 @@ class GraphBounds(Bounds):
     def for_names(self, entities, relations):
         """The bounds for other vocabularies; those of relations or single subjects that these lack are left out."""
         place = {name: i for i, name in enumerate(entities)}
-        if self.entities is None or self.entities == entities:
-            types = self.types
-        else:
-            pairs = [
-                (place[self.entities[e]], kind) for e, kind in self.types.pairs.tolist() if self.entities[e] in place
-            ]
+        types = self.types
+        if self.entities not in (None, entities):
+            pairs = self.types.pairs.tolist()
+            pairs = [(place[self.entities[e]], kind) for e, kind in pairs if self.entities[e] in place]
             types = Types(self.types.classes, pairs)
         known = set(relations)
         kept = [b for b in self.listed() if b.relation in known and (b.subject is None or b.subject in place)]

@@ -1,4 +1,4 @@
-"""Names as people write them: which look the same, which are a header, and how one is found."""
+"""Names as people write them: which look the same, which make a header, and how one is found."""
 
 import collections
 import contextlib
@@ -20,18 +20,18 @@ HEADER_WORDS = (
 
 
 def plain_form(name):
-    """The form in which names that look the same are the same: NFC, without white space at the ends."""
+    """A name in NFC, without white space at its ends: names that look the same have the same form."""
     return unicodedata.normalize("NFC", name).strip()
 
 
 def look_alikes(names):
-    """Lists of names that have one plain form, in order; names with one spelling are in none."""
+    """Lists of names that share a plain form, in order."""
     names = list(names)
 
     def form_of(name):
         return name.strip() if name.isascii() else plain_form(name)
 
-    # of two that look the same one is no plain form
+    # of two names that look the same, one differs from its plain form
     forms = {form for name in names if (form := form_of(name)) != name}
     groups = collections.defaultdict(list)
     for name in names if forms else ():
@@ -41,8 +41,8 @@ def look_alikes(names):
 
 
 def counted_look_alikes(entities, relations):
-    """What is said of names that look the same but are spelt differently, for JSON: of "entities" and "relations" the
-    number of such names, of their plain forms, and an example, the first group, or None."""
+    """Names that look the same but are spelt differently, for JSON: of "entities" and of "relations" the number of
+    such names, the number of their plain forms, and the first group of them or None."""
     groups = {"entities": look_alikes(entities), "relations": look_alikes(relations)}
     return {
         what: {"names": sum(map(len, each)), "forms": len(each), "example": each[0] if each else None}
@@ -51,7 +51,7 @@ def counted_look_alikes(entities, relations):
 
 
 def look_alike_warnings(entities, relations):
-    """A sentence for entities, and one for relations, that look the same but are spelt differently."""
+    """Warnings of entities, and of relations, that look the same but are spelt differently."""
     return [
         f"{what} that differ in Unicode form or outer spaces alone: {each['names']} names, {each['forms']} when written"
         f" alike, such as {' and '.join(brief(ascii(name)) for name in each['example'][:2])}; they are kept apart"
@@ -67,10 +67,10 @@ def is_header(fields):
 
 
 def first_lines_warnings(splits, names, others=()):
-    """A sentence about first lines that look like a header: a word that names a column in each field, or names that
-    stand in no line but such ones.
+    """A warning of first lines that look like a header: their fields are words for columns, or names found in no other
+    line.
 
-    splits: a dict of file or split to its triples (n, 3), in the order of the lines; others: triples beside them.
+    splits: a dict of file or split to its triples (n, 3), in the order of the lines. others: more triples of the graph.
     names: (names of entities, names of relations), by id.
     """
     firsts = {split: triples[0].tolist() for split, triples in splits.items() if len(triples) > 1}
@@ -85,13 +85,13 @@ def first_lines_warnings(splits, names, others=()):
     h, r, t = firsts[found[0]]
     line = ", ".join(shown(names[kind][i], quoted=True) for kind, i in ((0, h), (1, r), (0, t)))
     return [
-        f"the first line of {', '.join(found)} looks like a header ({line}), and is taken for a triple; if it is one,"
-        " remove it, or let `cardkge import FILE --header` read the file"
+        f"the first line of {', '.join(found)} looks like a header ({line}), but is read as a triple; remove it, or"
+        " use `cardkge import FILE --header`"
     ]
 
 
 def _has(triples, head, relation, tail):
-    """Whether one of the names stands in the triples."""
+    """Whether one of these ids is in the triples."""
     return (triples[:, 1] == relation).any() or np.isin(triples[:, ::2], (head, tail)).any()
 
 
@@ -145,14 +145,14 @@ class Known:
         if self.kind == "relation" and not near:
             hint = "; `data show NAME` lists them"
         where = " (types.tsv)" if self.kind == "class" else ""
-        number = f"{len(self.names):,}"
-        return f"unknown {self.kind} {shown(name, True)}; expected one of the data set's {number}{where}{hint}"
+        expected = f"expected one of the data set's {len(self.names):,}"
+        return f"unknown {self.kind} {shown(name, True)}; {expected}{where}{hint}"
 
 
 def id_of(names, name, kind, prefixes=None):
     """The id of a name that the user gave, as `Known` finds it. Raises CardkgeError for an unknown name."""
-    # where the locale is not UTF-8, Python has read the argument's bytes in another way
-    with contextlib.suppress(UnicodeEncodeError):  # a name that this locale has no bytes for is of a file, or whole
+    # where the locale is not UTF-8, Python has decoded the command line in another way
+    with contextlib.suppress(UnicodeEncodeError):  # the locale cannot encode it, so it did not come from there
         name = os.fsencode(name).decode("utf-8", "replace")
     if name in names:
         return names.index(name)
