@@ -179,7 +179,7 @@ class GraphBounds(Bounds):
 
     def _take_own(self, bounds, ids):
         """Keep the bounds of single subjects as arrays sorted by direction, relation and subject: keys (n,), own (n, 2)
-        and _found (n, 2), what holds beside the bounds of every subject and of classes."""
+        and _found (n, 2), which are `own` joined with the bounds of every subject and of classes."""
         if bounds and self.entities is None:
             raise CardkgeError(f"bounds of single subjects need the names of the entities, found {bounds[0]}")
         place = {name: i for i, name in enumerate(self.entities)} if bounds else {}

@@ -84,7 +84,7 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
         _take_prefixes(prefixes, Path(path).parent / PREFIXES)
     triples, splits, tables = Triples(), [], {}
     delimiter = options.delimiter or TABLES.get(f".{options.form}")
-    rdf_alone = not any(kind in ("openke", "table") for kind in kinds)
+    is_rdf = [kind not in ("openke", "table") for kind in kinds]
     for number, (path, kind) in enumerate(zip(files, kinds, strict=True), 1):
         report = progress and (lambda done, total, path=path: progress(done, total, str(path)))
         if kind == "openke":
@@ -94,7 +94,7 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
             read_table(path, triples, options.columns, options.header, delimiter, options.normalise)
             tables[str(path)] = first, len(triples)
         else:
-            scope = "" if number == 1 and rdf_alone else f"f{number}-"
+            scope = "" if number == 1 and all(is_rdf) else f"f{number}-"
             reader = RdfReader(triples, options.literals == "keep", scope, kind not in rdf.LINE_FORMATS)
             found = rdf.read_statements(path, reader.consume, kind, report, options.base)
             for prefix, namespace in found.items():
@@ -107,13 +107,12 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
     if not options.base:
         result.notes += rdf.relative_notes(triples.entities, triples.relations)
     make_folder(out, [])
-    is_rdf = any(kind not in ("openke", "table") for kind in kinds)
-    names = _final_names(triples.entities, prefixes, is_rdf), _final_names(triples.relations, prefixes, is_rdf)
+    names = [_final_names(each, prefixes, any(is_rdf)) for each in (triples.entities, triples.relations)]
     graph, schema = _write_graph(result, triples, names, prefixes, options)
     if len(files) == len(splits) == 1 and len(splits[0]) == 3 and result.triples == len(triples):
         _write_splits(result, splits[0], triples, names)
-    alike = look_alike_warnings(graph.entities, graph.relations)
-    result.notes += [f"{note} (--normalise makes those of tables one)" if not is_rdf else note for note in alike]
+    hint = "" if any(is_rdf) else " (--normalise makes those of tables one)"
+    result.notes += [note + hint for note in look_alike_warnings(graph.entities, graph.relations)]
     rdf.write_prefixes(out / PREFIXES, prefixes)
     if bounds:
         try:
@@ -266,7 +265,7 @@ def write_triples(path, triples, entities, relations):
             for column, names in enumerate((entities, relations, entities)):
                 words[2 * column :: 6] = map(names.__getitem__, part[:, column].tolist())
             text = "".join(words).encode()
-            if start == 0 and text.startswith(codecs.BOM_UTF8):  # a name begins so: it is no byte order mark
+            if start == 0 and text.startswith(codecs.BOM_UTF8):  # of a name, not a byte order mark
                 file.write(codecs.BOM_UTF8)
             file.write(text)
 

@@ -30,11 +30,11 @@ class Index:
         triples, self.prefixes = rdf.read_graph(path, base=base)
         self.path = path
         self.relative = [] if base else rdf.relative_notes(dict.fromkeys(term for triple in triples for term in triple))
-        self.objects = collections.defaultdict(list)
-        self.subjects = collections.defaultdict(list)  # (property, object) -> subjects
+        self.objects = collections.defaultdict(list)  # (subject, property) -> objects
+        self.above = collections.defaultdict(list)  # object -> (subject, property) pairs
         for subject, predicate, value in triples:
             self.objects[subject, predicate[1:-1]].append(value)
-            self.subjects[predicate[1:-1], value].append(subject)
+            self.above[value].append((subject, predicate[1:-1]))
         self.nodes = list(dict.fromkeys(subject for subject, _, _ in triples))
         self.schema = [triple for triple in triples if triple[1][1:-1] in SCHEMA]
         self.learn(())
@@ -51,6 +51,9 @@ class Index:
 
     def all(self, subject, iri):
         return self.objects.get((subject, iri), [])
+
+    def subjects(self, iri, value):
+        return [subject for subject, each in self.above.get(value, ()) if each == iri]
 
     def one(self, subject, iri):
         """The value of a property that may have one, or None."""
@@ -92,7 +95,7 @@ class Index:
         return kind == other or other in self._above.get(kind, ())
 
     def ranges(self, relation, inverse):
-        """The classes that all values of the relation (all its subjects, if inverse) are said to have."""
+        """The classes of all values of the relation (of all its subjects, if inverse), as the file states them."""
         return self.all(relation, rdf.RDFS + ("domain" if inverse else "range"))
 
 
@@ -243,7 +246,7 @@ class _Reader:
         """sh:class of the property shapes with this path in the same node shape, this one too."""
         index, sh = self.index, rdf.SHACL
         found = list(index.all(node, sh + "class"))
-        for parent in index.subjects.get((sh + "property", node), ()):
+        for parent in index.subjects(sh + "property", node):
             for other in index.all(parent, sh + "property"):
                 same = path.startswith("<") and index.one(other, sh + "path") == path
                 if same and not index.is_true(other, sh + "deactivated"):
@@ -255,7 +258,7 @@ class _Reader:
     def read_owl(self):
         index, owl = self.index, rdf.OWL
         for name, inverse in (("FunctionalProperty", False), ("InverseFunctionalProperty", True)):
-            for relation in index.subjects.get((rdf.TYPE, f"<{owl}{name}>"), ()):
+            for relation in index.subjects(rdf.TYPE, f"<{owl}{name}>"):
                 self.add_both_ways(relation, (0, 1), relation, inverse)
         for node in index.nodes:
             if node.startswith("<"):
@@ -274,13 +277,10 @@ class _Reader:
 
     def container(self, node):
         """Where a nameless class stands, such as " in owl:unionOf (ex:person)"."""
-        above = collections.defaultdict(list)
-        for (subject, iri), values in self.index.objects.items():
-            for value in values:
-                above[value].append((subject, iri))
         inside, seen = "", {node}
         while node.startswith("_:"):
-            subject, iri = next(((s, iri) for s, iri in above[node] if s not in seen), (None, None))
+            above = self.index.above.get(node, ())
+            subject, iri = next(((s, iri) for s, iri in above if s not in seen), (None, None))
             if subject is None:
                 return inside
             if iri not in (rdf.RDF + "first", rdf.RDF + "rest", rdf.SUBCLASS, rdf.OWL + "equivalentClass"):
@@ -297,7 +297,7 @@ class _Reader:
         """`add`, for the property and for those that are its inverse by another name (itself, if it is symmetric)."""
         index, (relation, inverse) = self.index, self.property(relation, inverse)
         iri = rdf.OWL + "inverseOf"
-        others = [*index.all(relation, iri), *index.subjects.get((iri, relation), ())]
+        others = index.all(relation, iri) + index.subjects(iri, relation)
         others += [relation] * index.has_type(relation, rdf.OWL + "SymmetricProperty")
         self.add(node, numbers, relation, inverse, kind)
         for other in dict.fromkeys(each for each in others if each.startswith("<")):
@@ -359,17 +359,15 @@ def of_graph(bounds, graph, prefixes):
     known = [Known(names, prefixes, what) for what, names in parts]
     found, notes, dropped = [], [], ([], [], [])
     for bound in renamed(bounds, prefixes.name):
-        names, said = [bound.relation, bound.kind, bound.subject], []
-        for part, name in enumerate(names):
-            if name is not None:
-                names[part], note = known[part].find(name)
-                said += [note] if note else []
-                if names[part] is None:
-                    dropped[part].append(name)
-                    break
-        else:
-            found.append(replace(bound, relation=names[0], kind=names[1], subject=names[2]))
-            notes += [note for note in said if note not in notes]
+        names = bound.relation, bound.kind, bound.subject
+        pairs = [(None, None) if name is None else one.find(name) for one, name in zip(known, names)]
+        lost = [part for part, (same, _) in enumerate(pairs) if same is None and names[part] is not None]
+        if lost:
+            dropped[lost[0]].append(names[lost[0]])
+            continue
+        (relation, _), (kind, _), (subject, _) = pairs
+        found.append(replace(bound, relation=relation, kind=kind, subject=subject))
+        notes += [note for _, note in pairs if note and note not in notes]
     lacking = "relations that the graph does not have", "classes that have no member", "entities that the graph lacks"
     for what, names in zip(lacking, dropped):
         if names:

@@ -26,19 +26,12 @@ LINES = 1 << 17  # read at a time
 _SCOPED = re.compile("f[0-9]+-")
 
 
-class Names(dict):
-    """name -> id; a new name that is looked up gets the next id."""
-
-    def __missing__(self, name):
-        self[name] = number = len(self)
-        return number
-
-
 class Triples:
     """Triples as ids while files are read. The names are terms of RDF, or fields of tables."""
 
     def __init__(self):
-        self.entities, self.relations = Names(), Names()
+        # name -> id; a new name that is looked up gets the next id
+        self.entities, self.relations = (collections.defaultdict(itertools.count().__next__) for _ in range(2))
         self.ids = array.array("i")  # head, relation, tail, head, ...
         self.counts = collections.Counter()
 
