@@ -412,9 +412,9 @@ def test_utf_16_is_named(tmp_path, encoding, name, text):
         (
             "g.ttl",
             "<?xml version='1.0'?>\n<rdf:RDF/>",
-            r"looks like RDF-XML: end its name in \.rdf, or .* --format rdf",
+            r"looks like RDF/XML: end its name in \.rdf, or .* --format rdf",
         ),
-        ("g.nt", "# x\n@prefix e: <http://e/> .\ne:a e:p e:b .", r"looks like TURTLE: .* --format ttl"),
+        ("g.nt", "# x\n@prefix e: <http://e/> .\ne:a e:p e:b .", r"looks like Turtle: .* --format ttl"),
         ("g.rdf", '{"@id": "a:a"}', r"looks like JSON-LD: .* --format jsonld"),
         ("g.ttl", "<!DOCTYPE html>\n<html>", "looks like a web page: download"),
     ],

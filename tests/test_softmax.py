@@ -324,7 +324,8 @@ def test_ranks_of_a_reciprocal_model_and_without_loops():
         np.testing.assert_allclose(every[np.arange(len(every)), dataset.test[:, 0]], heads, rtol=1e-10, atol=1e-12)
         loopless = without_loops(dataset.train, R)
         assert loopless.tolist() == [True, False, True]
-        masked = rank_triples(model, dataset.test, dataset.known, threads=1, loopless=loopless)["filtered"]
+        candidates = cardkge.Candidates(loopless)
+        masked = rank_triples(model, dataset.test, dataset.known, threads=1, candidates=candidates)["filtered"]
         for side in range(2):  # as if the loop were known to be true
             loops = dataset.test[loopless[dataset.test[:, 1]]].copy()
             loops[:, 2 * side] = loops[:, 2 - 2 * side]

@@ -7,10 +7,9 @@ import numpy as np
 
 import kernels
 from cardkge import Bounds, CardkgeError, checked_triples
-from cardkge_tools.answers.decoding import Decoder, block_of
-from cardkge_tools.answers.scope import KnownTails, loops_to_leave_out, scope_pairs
+from cardkge_tools.answers.decoding import Decoder, KnownTails, block_of, loops_to_leave_out, scope_pairs
 from cardkge_tools.definitions.counting import N_KNOWN, count_weights, fit_calibration, fit_counts
-from cardkge_tools.engine.ranking import scored_blocks
+from cardkge_tools.engine.ranking import Queries, scored_blocks
 from cardkge_tools.engine.threads import Threads
 from cardkge_tools.shell.files import FORMAT_VERSION, check_version, json_bytes, read_json
 
@@ -198,7 +197,7 @@ def _fitting_rows(model, train, valid, heads, relations, pair_weights, seed, thr
         )
 
     with Threads(threads) as pool:
-        scored_blocks(model, 1, heads, relations, pool, collect, block_of(n), progress)
+        scored_blocks(model, Queries(heads, relations), pool, collect, block_of(n), progress)
     if not blocks:
         raise CardkgeError("calibration: train has no triples, so no (h, r) is in scope")
     return [np.concatenate([blocks[first][i] for first in sorted(blocks)]) for i in range(6)]

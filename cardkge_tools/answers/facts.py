@@ -11,10 +11,18 @@ import numpy as np
 from cardkge import CardkgeError
 from cardkge_tools import SPLITS
 from cardkge_tools.answers.calibration import calibrate, learn_counts
-from cardkge_tools.answers.decoding import Decoder, block_of, complete, joined_parts, probable
+from cardkge_tools.answers.decoding import (
+    Decoder,
+    KnownAndLoops,
+    KnownTails,
+    block_of,
+    complete,
+    joined_parts,
+    probable,
+    scope_pairs,
+)
 from cardkge_tools.answers.opening import open_run
 from cardkge_tools.answers.runs import save_calibration
-from cardkge_tools.answers.scope import KnownAndLoops, KnownTails, scope_pairs
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.own import LOADED
 from cardkge_tools.engine.ranking import check_finite

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cardkge import CardkgeError
-from cardkge_tools.answers.scope import KnownTails, scope_pairs
+from cardkge_tools.answers.decoding import KnownTails, scope_pairs
 from cardkge_tools.graph.spelling import Known
 from cardkge_tools.shell.files import read_fields
 

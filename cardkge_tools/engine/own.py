@@ -58,7 +58,7 @@ def told_apart(where):
         raise CardkgeError(f"{where}: {error}") from error
     except (Exception, SystemExit) as error:
         lines = [line for file, line, _ in own_frames(error)]
-        raise CardkgeError(f"{where}: {described(error, lines[-1] if lines else None)}") from error
+        raise CardkgeError(f"{where}: {one_line(error, lines[-1] if lines else None)}") from error
 
 
 def own_frames(error):
@@ -72,7 +72,7 @@ def own_frames(error):
     return found
 
 
-def described(error, line):
+def one_line(error, line):
     """What was raised, in which line, and why: on one line."""
     words = " ".join(str(error).split())
     if isinstance(error, SyntaxError):
@@ -86,7 +86,7 @@ def fault_of(error):
     """The line for an exception that left the code of a class of one's own; None for any other."""
     if frames := own_frames(error):
         file, line, method = frames[-1]
-        return f"{file}: {method or 'the file'}: {described(error, line)}"
+        return f"{file}: {method or 'the file'}: {one_line(error, line)}"
     return None
 
 

@@ -14,10 +14,10 @@ from cardkge_tools.answers.opening import open_beside, open_histories, open_to_m
 from cardkge_tools.answers.runs import valid_times
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.own import check_model, use_model
-from cardkge_tools.engine.ranking import cardinality_violations, ranges, rank_triples
+from cardkge_tools.engine.ranking import Candidates, cardinality_violations, ranges, rank_triples
 from cardkge_tools.graph.graphs import open_data
 from cardkge_tools.graph.spelling import counted_look_alikes
-from cardkge_tools.graph.splitting import described, leaks, related_relations
+from cardkge_tools.graph.splitting import leaks, related_record, related_relations
 from cardkge_tools.shell.download import dataset_table
 from cardkge_tools.shell.files import is_stdout, write_json
 from cardkge_tools.shell.terminal import brief, counter, interval, short, table
@@ -174,7 +174,7 @@ def data_report(dataset):
         "relations": {name: {split: counts[split][r] for split in SPLITS} for r, name in enumerate(names)},
         **{split: len(triples) for split, triples in splits.items()},
         "warnings": list(dataset.warnings),
-        "related": [described(each, names) for each in related],
+        "related": [related_record(each, names) for each in related],
         "leakage": leakage,
         "look_alikes": counted_look_alikes(dataset.entities, names),
     }
@@ -215,7 +215,7 @@ def evaluation(run, dataset, how, threads, progress):
     among = ranges(dataset) if candidates == "range" else None
     no_loops = how.no_loops or run.settings.no_loops
     loopless = without_loops(dataset.train, dataset.n_relations) if no_loops else None
-    given = {"threads": threads, "progress": progress, "loopless": loopless, "among": among}
+    given = {"threads": threads, "progress": progress, "candidates": Candidates(loopless, among)}
     ranks = rank_triples(run.best_model(), triples, known, how.ties, **given)
     rows, report = [], {}
     sizes = {"triples": len(triples), "candidates": among_sizes(triples, among, dataset)}

@@ -248,7 +248,7 @@ def mine_plain(data, columns, population, out, json_file):
     if out:
         write_bounds_file(out, bounds, vocabulary(dataset).prefixes)
     if json_file:
-        write_json(json_file, [described(bound) for bound in bounds])
+        write_json(json_file, [bound_record(bound) for bound in bounds])
     if not is_stdout(json_file):
         table([[b.relation, f"{b.lower:g}", f"{b.upper:g}"] for b in bounds], ["relation", "lower", "upper"])
 
@@ -266,7 +266,7 @@ def mine_maxima(data, columns, confidence, likelihood, min_support, out, json_fi
         write_bounds_file(out, bounds, graph.prefixes)
     numbers = ("subjects", "support", "likelihood", "bound", "largest")
     if json_file:
-        write_json(json_file, [described(b) | {n: getattr(m, n) for n in numbers} for b, m in zip(bounds, maxima)])
+        write_json(json_file, [bound_record(b) | {n: getattr(m, n) for n in numbers} for b, m in zip(bounds, maxima)])
     if is_stdout(json_file):
         return
     rows = [
@@ -278,7 +278,7 @@ def mine_maxima(data, columns, confidence, likelihood, min_support, out, json_fi
     table(rows, headers, "ll")
 
 
-def described(bound):
+def bound_record(bound):
     """A bound for JSON, where null stands for no upper bound."""
     numbers = {"lower": bound.lower, "upper": None if math.isinf(bound.upper) else bound.upper}
     return {"relation": bound.relation, "inverse": bound.inverse, "class": bound.kind, **numbers}

@@ -145,26 +145,33 @@ def read_statements(path, consume, kind=None, progress=None, base=None):
         raise CardkgeError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
-_BEGINNINGS = (  # how a file begins -> pyoxigraph's name of the format that begins so
-    (r"<!doctype html|<html", "HTML"),
-    (r"<\?xml|<!--|<rdf:RDF", "RDF_XML"),
-    (r"[{\[]\s*(?:[\"{}\]]|$)", "JSON_LD"),
-    (r"@prefix|@base|prefix\s|base\s*<", "TURTLE"),
+_BEGINNINGS = (  # how a file begins, the format that begins so, the usual ending of its name
+    (r"<!doctype html|<html", "a web page", None),
+    (r"<\?xml|<!--|<!doctype|<rdf:RDF", "RDF/XML", ".rdf"),
+    (r"[{\[]\s*(?:[\"{}\[\]]|$)", "JSON-LD", ".jsonld"),
+    (r"@prefix|@base|prefix\s+\S*:|base\s*<", "Turtle", ".ttl"),
 )
 
 
+def format_like(text, advice):
+    """The end of a message about a file that is not what it should be: the format that its text begins like, if any.
+
+    advice(ending): what to do with a file of the format with this ending; "" where it should be of that format.
+    """
+    text = re.sub(r"\A(?:\s*#[^\n]*\n)*\s*", "", text)
+    for pattern, name, ending in _BEGINNINGS:
+        if re.match(pattern, text, re.IGNORECASE):
+            how = "download the data itself" if ending is None else advice(ending)
+            return f"; it looks like {name}: {how}" if how else ""
+    return ""
+
+
 def _looks_like(start, kind):
-    """The end of the message about a file that is not of this kind: the format that its first bytes look like."""
-    text = start.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").lstrip()
-    text = re.sub(r"\A(?:#[^\n]*\n\s*)+", "", text)
-    found = next((name for pattern, name in _BEGINNINGS if re.match(pattern, text, re.IGNORECASE)), kind)
-    if found == kind or (found, kind) == ("TURTLE", "TRIG"):
-        return ""
-    if found == "HTML":
-        return "; it looks like a web page: download the data itself"
-    ending = next(ending for ending, name in FORMATS.items() if name == found)
-    how = f"end its name in {ending}, or import it with --format {ending[1:]}"
-    return f"; it looks like {found.replace('_', '-')}: {how}"
+    def advice(ending):
+        fits = FORMATS[ending] == kind or (ending, kind) == (".ttl", "TRIG")
+        return "" if fits else f"end its name in {ending}, or import it with --format {ending[1:]}"
+
+    return format_like(start.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace"), advice)
 
 
 def relative_notes(*names):

@@ -47,7 +47,7 @@ class Related:
         return "symmetric" if self.first == self.second else "inverse"
 
 
-def described(related, relations):
+def related_record(related, relations):
     """A Related for JSON."""
     names = {"kind": related.kind, "relation": relations[related.first], "other": relations[related.second]}
     return names | {"pairs": related.pairs, "shares": [related.first_share, related.second_share]}
@@ -245,7 +245,7 @@ def run_split(folder, out, group, json_file, options):
     for split, number in parts.wanted.items():
         if parts.sizes[split] < 0.9 * number:
             warn(f"{split}: {parts.sizes[split]:,} triples, {number:,} were wanted: train needs the others")
-    related = [described(each, parts.relations) for each in parts.related]
+    related = [related_record(each, parts.relations) for each in parts.related]
     if json_file:
         report = {"folder": str(out), **parts.sizes, "related": related, "kept_together": parts.groups if group else 0}
         write_json(json_file, report)
