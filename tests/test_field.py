@@ -19,7 +19,7 @@ from cardkge import CardkgeError
 from cardkge_tools.answers import figures
 from cardkge_tools.engine.threads import cpu_quota
 from cardkge_tools.graph import rdf, spelling
-from cardkge_tools.graph.importing import ImportOptions, import_graph
+from cardkge_tools.graph.exchange import ImportOptions, import_graph
 from cardkge_tools.graph.splitting import split_folder
 from cardkge_tools.shell import files, terminal, workers
 

@@ -7,7 +7,7 @@ import pytest
 
 from cardkge import CardkgeError
 from cardkge_tools.graph import rdf, sources
-from cardkge_tools.graph.importing import ImportOptions, import_graph
+from cardkge_tools.graph.exchange import ImportOptions, import_graph
 
 pytest.importorskip("pyoxigraph")
 

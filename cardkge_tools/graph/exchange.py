@@ -1,10 +1,12 @@
-"""`import`: a user's own files (RDF, tables, OpenKE) become a folder with `triples.tsv` and what goes with it."""
+"""Formats of other programs: `import` makes a folder with `triples.tsv` from files of RDF, tables and OpenKE; `export`
+writes the embeddings of a run (docs/FORMATS.md describes the files)."""
 
 import codecs
 import collections
 import contextlib
 import itertools
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +23,8 @@ from cardkge_tools.graph.spelling import look_alike_warnings
 from cardkge_tools.shell.files import is_stdout, make_folder, replace_file, without_gz, write_json
 from cardkge_tools.shell.terminal import counter, warn
 
+EXPORTS = ("word2vec", "tsv", "npz", "tensorboard")
+ROWS = 1 << 12  # of embeddings turned to text at a time
 TRIPLES, TYPES, PREFIXES, BOUNDS = "triples.tsv", "types.tsv", "prefixes.tsv", "bounds.tsv"
 FIRST, REST = rdf.RDF + "first", rdf.RDF + "rest"
 SCHEMA = {rdf.RDFS + name for name in ("subClassOf", "domain", "range", "subPropertyOf")} | {FIRST, REST}
@@ -313,3 +317,67 @@ def run_import(files, out, bounds, prefix, force, json_file, options):
         click.echo(f"{result.bounds:,} bounds")
     for what, number in result.counts.items():
         click.echo(f"{number:,} {what}")
+
+
+# --- export
+
+
+def word2vec_name(name):
+    """A name without white space: `%` is `%25`, a space `%20`, other white space likewise, by its UTF-8 bytes."""
+    return re.sub(r"[%\s\x1c-\x1f\x85]", lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)
+
+
+def _rows(names, rows, separator="\t"):
+    """Yield, in blocks, a line for each row: its name, if there are names, and its numbers with all their digits."""
+    for start in range(0, len(rows), ROWS):
+        part = rows[start : start + ROWS]
+        # of a float32 the fewest digits that give it back, not those of the float64 equal to it
+        numbers = part.tolist() if part.dtype == np.float64 else [[float(str(each)) for each in row] for row in part]
+        texts = [separator.join(map(repr, row)) for row in numbers]
+        if names is not None:
+            texts = [name + separator + text for name, text in zip(names[start : start + ROWS], texts)]
+        yield _names(texts)
+
+
+def _names(names):
+    """A line for each name, as bytes."""
+    return "".join(name + "\n" for name in names).encode()
+
+
+def export(run, form, path):
+    """Write the embeddings of a run; returns the paths of the files.
+
+    word2vec: text, `N k`, then a line for each entity. tsv: a folder with entities.tsv and relations.tsv, a name and
+    its row a line. npz: the names of entities and relations as bytes, an LF after each, and every parameter.
+    tensorboard: a folder with tensors.tsv and metadata.tsv of the entities, for the embedding projector.
+    A row of ComplEx has its real parts first, then the imaginary parts. Of 2 R reciprocal relation rows, those of
+    (?, r, t) have the name ^r.
+    Raises CardkgeError for another format, and where a file cannot be written.
+    """
+    if form not in EXPORTS:
+        raise CardkgeError(f"format {form!r}: expected one of {', '.join(EXPORTS)}")
+    params, path = run.best_model().params, os.fspath(path)
+    entities, relations, rows = list(run.entities), list(run.relations), params["entity"]
+    if len(params["relation"]) == 2 * len(relations):
+        relations += [f"^{name}" for name in relations]
+    if form == "npz":
+        names = {"entity_names": _names(entities), "relation_names": _names(relations)}
+        arrays = {name: np.frombuffer(text, np.uint8) for name, text in names.items()} | params
+        replace_file(path, lambda file: np.savez(file, **arrays))
+        return [path]
+    if form == "word2vec":
+        head = f"{len(rows)} {rows.shape[1]}\n".encode()
+        blocks = itertools.chain([head], _rows(list(map(word2vec_name, entities)), rows, " "))
+        files = {path: blocks}
+    else:
+        try:
+            os.makedirs(path, exist_ok=True)
+        except OSError as error:
+            raise CardkgeError(f"cannot make {path}: {error.strerror or error}") from error
+        parts = {"entities.tsv": _rows(entities, rows), "relations.tsv": _rows(relations, params["relation"])}
+        if form == "tensorboard":
+            parts = {"tensors.tsv": _rows(None, rows), "metadata.tsv": [_names(entities)]}
+        files = {os.path.join(path, name): blocks for name, blocks in parts.items()}
+    for name, blocks in files.items():
+        replace_file(name, lambda file, blocks=blocks: file.writelines(blocks))
+    return list(files)
