@@ -215,22 +215,20 @@ def significant_maxima(triples, n_entities, n_relations, types=None, min_support
 
 def _maxima(key, count, n_relations, inverse, min_support, confidence, likelihood):
     """The Maximum of each key, context (0: all subjects, 1 + c: class c) times R + relation; arrays by subject."""
-    order = np.lexsort((-count, key))
-    key, count = key[order], count[order]
-    last = np.flatnonzero(np.append((key[1:] != key[:-1]) | (count[1:] != count[:-1]), len(key) > 0))
-    exactly = np.diff(last, prepend=-1)  # subjects with this key and count
-    key_of, count_of = key[last], count[last]
-    start = np.searchsorted(key, key_of, "left")
-    at_least = last + 1 - start  # counts fall within a key
+    most = count.max(initial=0) + 1
+    values, exactly = np.unique(key * most - count, return_counts=True)  # by key, the largest count first
+    key_of = -(-values // most)
+    count_of = key_of * most - values
+    start, until = np.searchsorted(key_of, key_of), np.cumsum(exactly)
+    at_least = until - (until - exactly)[start]
     share = exactly / at_least
     bound = share - np.sqrt(math.log(1 / (1 - confidence)) / (2 * at_least))
-    good = np.flatnonzero((bound >= likelihood) & (at_least >= min_support))
-    keys, position = np.unique(key_of[good][::-1], return_index=True)  # the smallest count is the last of its key
-    i = good[::-1][position]
-    kinds, of = np.divmod(keys, n_relations)
-    subjects = np.searchsorted(key, keys, "right") - start[i]
-    numbers = count_of[i], subjects, at_least[i], share[i], bound[i], count[start[i]]
-    rows = zip(*(column.tolist() for column in (of, kinds, *numbers)), strict=True)
+    good = np.flatnonzero((bound >= likelihood) & (at_least >= min_support))[::-1]
+    keys, position = np.unique(key_of[good], return_index=True)  # the smallest count of a key is its last
+    i = good[position]
+    kinds, relations = np.divmod(keys, n_relations)
+    numbers = count_of[i], np.bincount(key)[keys], at_least[i], share[i], bound[i], count_of[start[i]]
+    rows = zip(*(column.tolist() for column in (relations, kinds, *numbers)), strict=True)
     return [Maximum(r, inverse, kind - 1 if kind else None, *row) for r, kind, *row in rows]
 
 
