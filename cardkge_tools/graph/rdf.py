@@ -219,14 +219,14 @@ def terms_of(line):
     return subject, predicate, node, graph
 
 
-def read_graph(path, kind=None, base=None):
+def read_graph(path, base=None):
     """A small RDF file as (list of (subject, predicate, object) terms, prefixes), its named graphs merged."""
     triples = []
 
     def consume(block):
         triples.extend(terms_of(line)[:3] for line in block[:-1].split("\n"))
 
-    prefixes = read_statements(path, consume, kind, base=base)
+    prefixes = read_statements(path, consume, base=base)
     return triples, prefixes
 
 
@@ -313,13 +313,13 @@ class Prefixes:
         web = "<http://", "<https://"  # with no prefix there is nothing that these could be mistaken for
         return [term[1:-1] if term.startswith(web) else self.name(term) for term in terms]
 
-    def term(self, name, base=NAME_OF_NOTHING):
-        """The N-Triples term of a name. A name that is not an IRI becomes one: base, and the name percent-encoded. So
-        does a blank node, for other files cannot refer to its label (a Skolem IRI: RDF 1.1 Concepts, 3.5)."""
+    def term(self, name):
+        """The N-Triples term of a name. A name that is not an IRI becomes one (`made_term`), and so does a blank node,
+        for other files cannot refer to its label (a Skolem IRI: RDF 1.1 Concepts, 3.5)."""
         if is_literal(name):
             return name
         iri = self.expand(name)
-        return f"<{iri}>" if iri is not None else f"<{base}{percent_encoded(name)}>"
+        return f"<{iri}>" if iri is not None else made_term(name)
 
 
 def is_literal(name):
@@ -328,9 +328,10 @@ def is_literal(name):
     return match is not None and match[2] is None
 
 
-def percent_encoded(name):
-    """A name as the last part of an IRI: what an IRI cannot hold, and %, as %XX of its UTF-8 bytes."""
-    return _NOT_AT_ITS_END.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)
+def made_term(name):
+    """The term of a name that is not an IRI: what an IRI cannot hold, and %, becomes %XX of its UTF-8 bytes."""
+    encoded = _NOT_AT_ITS_END.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)
+    return f"<{NAME_OF_NOTHING}{encoded}>"
 
 
 def given_prefixes(texts):
