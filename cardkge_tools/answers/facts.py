@@ -31,7 +31,8 @@ from cardkge_tools.engine.own import LOADED
 from cardkge_tools.engine.ranking import check_finite
 from cardkge_tools.graph.bound_files import find_bounds
 from cardkge_tools.graph.bounds import GraphBounds, bound_of_fields, tsv_text
-from cardkge_tools.graph.rdf import NAME_OF_NOTHING, format_of, is_literal, percent_encoded, read_prefixes
+from cardkge_tools.graph.rdf import format_of, is_literal, made_term, read_prefixes
+from cardkge_tools.graph.spelling import id_of
 from cardkge_tools.shell.files import replace_file
 from cardkge_tools.shell.terminal import counter, say, this_command, warn
 from cardkge_tools.shell.workers import carry_out_on_cluster, output_of, this_program
@@ -135,7 +136,7 @@ def run_bounds(run):
     if found.prior is not None:
         return found.prior
     fields = (line.split("\t") for line in found.bounds.split("\n") if line)
-    bounds = [bound_of_fields(each, "calibration.json", run.relations)[0] for each in fields]
+    bounds = [bound_of_fields(each, "calibration.json", run.relations) for each in fields]
     return GraphBounds(bounds, run.relations, run.types, run.entities)
 
 
@@ -216,7 +217,7 @@ def pairs_to_complete(run, dataset, what):
         found = np.array(sorted(pairs), np.int32).reshape(-1, 2)
         return found[:, 1].copy(), found[:, 0].copy()
     relation = what.relation
-    chosen = None if relation is None else [found(run.relations, relation, "relation", run.prefixes)]
+    chosen = None if relation is None else [id_of(run.relations, relation, "relation", run.prefixes)]
     return scope_pairs(dataset.train, len(run.entities), len(run.relations), chosen, run.types)
 
 
@@ -358,7 +359,7 @@ def writer_of(out, run, dataset):
     quoted = {name for name in heads.union(run.relations) if is_literal(name)}
 
     def term(name):
-        return f"<{NAME_OF_NOTHING}{percent_encoded(name)}>" if name in quoted else prefixes.term(name)
+        return made_term(name) if name in quoted else prefixes.term(name)
 
     def n_triples(facts):
         for names, _ in facts:

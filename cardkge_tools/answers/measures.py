@@ -18,7 +18,8 @@ from cardkge_tools.answers.decoding import (
 )
 from cardkge_tools.definitions.measures import promised_and_kept
 from cardkge_tools.definitions.softmax import without_loops
-from cardkge_tools.graph.bounds import Known, fields_of
+from cardkge_tools.graph.spelling import Known
+from cardkge_tools.shell.files import read_fields
 
 MOST_TAILS = 3  # known tails: parts are of 0, 1, 2, and this many or more
 STEPS, EDGE = 5000, 40.0  # bins of log odds from -EDGE to EDGE, this many for each unit
@@ -83,7 +84,7 @@ def read_truth(path, run):
     ids = [{name: i for i, name in enumerate(names)} for names in (run.entities, run.relations)]
     words = max((name.count(" ") for name in run.entities), default=0) + 1
     found, seen, strange = [], {}, []
-    for at, fields in fields_of(path):
+    for at, fields in read_fields(path):
         if len(fields) != 5 or not all(x.strip().isascii() and x.strip().isdigit() for x in (fields[2], fields[4])):
             form = "head, relation, number of tails, tails with spaces between, number of others"
             raise CardkgeError(f"{path}:{at}: expected {form}, with tabs between, found {fields!r:.80}")

@@ -11,7 +11,7 @@ from cardkge_tools import SPLITS
 from cardkge_tools.answers.runs import load_run
 from cardkge_tools.graph.bound_files import find_bounds
 from cardkge_tools.graph.graphs import describe_data, name_triples, open_data, same_facts
-from cardkge_tools.graph.spelling import found as id_of
+from cardkge_tools.graph.spelling import id_of
 from cardkge_tools.shell.files import read_blocks
 from cardkge_tools.shell.terminal import shown, warn
 

@@ -16,7 +16,7 @@ from cardkge_tools.answers.figures import import_pyplot, plot_facts
 from cardkge_tools.answers.measures import MOST_TAILS, evaluate_sets, read_truth
 from cardkge_tools.answers.opening import open_run, open_to_measure, read_queries
 from cardkge_tools.definitions.measures import broken_promises
-from cardkge_tools.graph.spelling import found as id_of
+from cardkge_tools.graph.spelling import id_of
 from cardkge_tools.shell.files import is_stdout, read_json, refuse_the_same, replace_file, write_json
 from cardkge_tools.shell.terminal import counter, interval, shown, table, warn
 
