@@ -125,15 +125,15 @@ def with_biases(model, bias):
 
 def measured(run, bias, dataset, true, threads):
     """The FIGURES of a run, as shares; true: the bounds (R, 2)."""
-    model, types, seed = run.best_model(), run.types, run.settings.seed
+    model, types = run.best_model(), run.types
     biased = model if bias is None else with_biases(model, bias)
     ranks = cardkge.evaluate(model, dataset.test, dataset.known, threads=threads)["filtered"]["both"]
     relations = cardkge.cardinality_violations(biased, true, dataset.train, threads)
-    log_odds = np.zeros((model.n_relations, cardkge.N_KNOWN, 3))
-    log_odds[..., 0] = 1  # those of the score itself, of which valid has no share
-    raw = Calibration(log_odds, share=0.0)
-    splits = dataset.train, dataset.valid, len(dataset.test)
-    fitted = calibrate(model, *splits, seed=seed, threads=threads, types=types)
+    r = model.n_relations
+    parameters = np.tile([0.0, 0, 0, 0, 1, 0, 0, 50], (r, 1))  # log odds: the score itself, of which valid has no share
+    raw = Calibration(parameters, np.zeros(3), np.ones(3), np.full(r, 0.5), np.zeros(r))
+    share = len(dataset.valid) / (len(dataset.valid) + len(dataset.test))
+    fitted = calibrate(model, (dataset.train, dataset.valid), share, true, types, threads)
     answers = (biased, raw, None), (biased, raw, true), (model, fitted, true)
     precisions = [evaluate_sets(*how, dataset, threads=threads, types=types)[0]["ap"] for how in answers]
     of_relations = [np.mean([one[name] for one in relations]) for name in ("outside", "mean")]
