@@ -1033,56 +1033,65 @@ def sigma_of(x):
 def add_sets(sign, x, rest, least, most, sums, back, d):
     """sign * log Z of candidates with log odds x (n,), and of others, whose odds sum to `rest`, on the sets of least to
     most members (most < 0: of any number); sign times its derivatives by x, and by the logarithm of rest, are added to
-    d[:n] and d[n].
-
-    Without bounds Z is a product. Given an upper bound alone or both, odds are divided by the greatest, so that no sum
-    of products is huge: sums[i, j] is that over the sets of j of the first i. Given a lower bound alone, sums[i, j] is
-    the probability of j of the first i, that of `least` and more in the last place. All terms are positive."""
-    n = len(x)
-    if most < 0:
-        total = rest
-        for t in range(n):
-            total += max(x[t], 0.0) + math.log1p(math.exp(-abs(x[t])))
-        if least <= 0:
-            for t in range(n):
-                d[t] += sign * sigma_of(x[t])
-            d[n] += sign * rest
-            return sign * total
-        term, held = math.exp(-rest), 0.0
-        for j in range(least):
-            sums[0, j] = term
-            held += term
-            term *= rest / (j + 1)
-        tail, j = 0.0, least
-        while rest < 30 and term > 1e-18 * tail and term > 0:
-            tail += term
-            j += 1
-            term *= rest / j
-        sums[0, least] = tail if rest < 30 else max(1 - held, 0.0)
-        for t in range(n):
-            p, q = sigma_of(x[t]), sigma_of(-x[t])
-            sums[t + 1, 0] = sums[t, 0] * q
-            for j in range(1, least):
-                sums[t + 1, j] = sums[t, j] * q + sums[t, j - 1] * p
-            sums[t + 1, least] = sums[t, least] + sums[t, least - 1] * p
-        chance = max(sums[n, least], 1e-300)
-        back[:least] = 0.0
-        back[least] = 1 / chance
-        for t in range(n - 1, -1, -1):
-            p, q = sigma_of(x[t]), sigma_of(-x[t])
-            member = sums[t, least] * back[least]
-            for j in range(least):
-                member += sums[t, j] * back[j + 1]
-                back[j] = back[j] * q + back[j + 1] * p
-            d[t] += sign * p * member
-        member = sums[0, least] * back[least]
-        for j in range(least):
-            member += sums[0, j] * back[j + 1]
-        d[n] += sign * rest * member
-        return sign * (total + math.log(chance))
+    d[:n] and d[n]. sums (n + 1, at least the larger bound + 1), back: room to work in."""
     if most == 0:  # the empty set alone
         return 0.0
-    greatest = max(math.log(rest), -700.0) if rest > 0 else -700.0
+    if most > 0:
+        return add_window(sign, x, rest, max(least, 0), most, sums, back, d)
+    total = rest
+    for t in range(len(x)):
+        total += max(x[t], 0.0) + math.log1p(math.exp(-abs(x[t])))
+    if least > 0:
+        return sign * total + add_least(sign, x, rest, least, sums, back, d)
+    for t in range(len(x)):
+        d[t] += sign * sigma_of(x[t])
+    d[len(x)] += sign * rest
+    return sign * total
+
+
+@compiled
+def add_least(sign, x, rest, least, sums, back, d):
+    """sign * log P(at least so many members) of independent candidates; the rest as `add_sets`, whose derivatives are
+    those of log Z. sums[i, j] is the probability of j of the first i, that of `least` and more in the last place."""
+    n, term, held = len(x), math.exp(-rest), 0.0
+    for j in range(least):
+        sums[0, j] = term
+        held += term
+        term *= rest / (j + 1)
+    tail, j = 0.0, least
+    while rest < 30 and term > 1e-18 * tail and term > 0:
+        tail += term
+        j += 1
+        term *= rest / j
+    sums[0, least] = tail if rest < 30 else max(1 - held, 0.0)
+    for t in range(n):
+        p, q = sigma_of(x[t]), sigma_of(-x[t])
+        sums[t + 1, 0] = sums[t, 0] * q
+        for j in range(1, least):
+            sums[t + 1, j] = sums[t, j] * q + sums[t, j - 1] * p
+        sums[t + 1, least] = sums[t, least] + sums[t, least - 1] * p
+    chance = max(sums[n, least], 1e-300)
+    back[:least] = 0.0
+    back[least] = 1 / chance
+    for t in range(n - 1, -1, -1):
+        p, q = sigma_of(x[t]), sigma_of(-x[t])
+        member = sums[t, least] * back[least]
+        for j in range(least):
+            member += sums[t, j] * back[j + 1]
+            back[j] = back[j] * q + back[j + 1] * p
+        d[t] += sign * p * member
+    member = sums[0, least] * back[least]
+    for j in range(least):
+        member += sums[0, j] * back[j + 1]
+    d[n] += sign * rest * member
+    return sign * math.log(chance)
+
+
+@compiled
+def add_window(sign, x, rest, least, most, sums, back, d):
+    """`add_sets` given an upper bound. Odds are divided by the greatest, so that no sum of products is huge: sums[i, j]
+    is that over the sets of j of the first i."""
+    n, greatest = len(x), max(math.log(rest), -700.0) if rest > 0 else -700.0
     for t in range(n):
         greatest = max(greatest, x[t])
     sums[0, 0] = 1.0
@@ -1094,7 +1103,6 @@ def add_sets(sign, x, rest, least, most, sums, back, d):
         for j in range(1, most + 1):
             sums[t + 1, j] = sums[t, j] + odds * sums[t, j - 1]
     total, scaled = -np.inf, 0.0
-    least = max(least, 0)
     for j in range(least, most + 1):
         if sums[n, j] > 0:
             total = max(total, math.log(sums[n, j]) + j * greatest)
@@ -1118,6 +1126,27 @@ def add_sets(sign, x, rest, least, most, sums, back, d):
 
 
 @compiled
+def largest_sets(chosen, starts, least, most):
+    """The most candidates of the chosen (h, r), and the largest bound that counts."""
+    longest, widest = 0, 0
+    for at in chosen:
+        longest = max(longest, starts[at + 1] - starts[at])
+        widest = max(widest, least[at])
+        if most[at] < starts[at + 1] - starts[at] + FAR:
+            widest = max(widest, most[at])
+    return longest, widest
+
+
+@compiled
+def odds_below(x, logit):
+    """`calibrated_log_odds` of one x, held within 300 of 0: (log o, its derivatives by x, by the ceiling's logit)."""
+    x, other = min(max(x, -300.0), 300.0), sigma_of(-logit)  # 1 - c
+    above = other * math.exp(x)
+    log_odds = x + math.log(sigma_of(logit)) - math.log1p(above)
+    return log_odds, 1 / (1 + above), other * (1 + math.exp(log_odds))
+
+
+@compiled
 def thinned_sets(first, last, chosen, starts, candidates, queries, parameters, values, gradients):
     """values[i] = log P(V) of the (h, r) chosen[i], gradients[i] (1 + F + 1,) its gradient by the parameters, for i of
     a range.
@@ -1128,19 +1157,12 @@ def thinned_sets(first, last, chosen, starts, candidates, queries, parameters, v
     """
     log_softmax, found, weights = candidates
     features, least, most, known_share, share = queries
-    longest, widest = 0, 0
-    for i in range(first, last):
-        at = chosen[i]
-        longest = max(longest, starts[at + 1] - starts[at])
-        widest = max(widest, least[at])
-        if most[at] < starts[at + 1] - starts[at] + FAR:
-            widest = max(widest, most[at])
+    longest, widest = largest_sets(chosen[first:last], starts, least, most)
     sums, back = np.empty((longest + 1, widest + 2)), np.empty(widest + 2)
     x, d, of = np.empty(longest), np.empty(longest + 1), np.empty(longest, np.int64)
     outside, d_outside = np.empty(longest), np.empty(longest + 1)
     d_x, d_ceiling = np.empty(longest), np.empty(longest)
     slope, logit = math.exp(parameters[0]), parameters[-1]
-    ceiling, below = -math.log1p(math.exp(-logit)), -math.log1p(math.exp(logit))  # log c, log(1 - c)
     for i in range(first, last):
         at, row, value = chosen[i], gradients[i], 0.0
         offset = 0.0
@@ -1148,10 +1170,7 @@ def thinned_sets(first, last, chosen, starts, candidates, queries, parameters, v
             offset += parameters[1 + f] * features[at, f]
         n, size, rest, rest_x, rest_slope, rest_ceiling = 0, 0, 0.0, 0.0, 0.0, 0.0
         for t in range(starts[at], starts[at + 1]):
-            z = min(max(slope * log_softmax[t] + offset, -300.0), 300.0)
-            above = math.exp(z + below)  # (1 - c) e^x
-            log_odds = z + ceiling - math.log1p(above)
-            by_x, by_ceiling = 1 / (1 + above), math.exp(below) * (1 + math.exp(log_odds))
+            log_odds, by_x, by_ceiling = odds_below(slope * log_softmax[t] + offset, logit)
             if weights[t] == 1:
                 x[n], d_x[n], d_ceiling[n], of[n] = log_odds, by_x, by_ceiling, t
                 n += 1
@@ -1161,8 +1180,7 @@ def thinned_sets(first, last, chosen, starts, candidates, queries, parameters, v
                 rest_x += odds * by_x
                 rest_slope += odds * by_x * log_softmax[t]
                 rest_ceiling += odds * by_ceiling
-        unknown = math.log1p(-known_share[at])
-        left = math.log1p(-share[at])
+        unknown, left = math.log1p(-known_share[at]), math.log1p(-share[at])
         m = 0
         for t in range(n):
             x[t] += unknown
