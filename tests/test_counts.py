@@ -536,7 +536,8 @@ def test_mined_bounds_are_a_prior_and_predict_says_so(mined, tmp_path):
     measures, _ = counts.evaluate_sets(run.best_model(), run.calibration, prior, data)
     ok("evaluate", mined, "--sets", "--json", tmp_path / "sets.json")
     assert json.loads((tmp_path / "sets.json").read_text())["log_loss"] == measures["log_loss"]
-    decoder = counts.Decoder(run.best_model(), run.calibration, prior, counts.KnownTails(data.train, 60, 3))
+    of_train = run.calibration.knowing("train")
+    decoder = counts.Decoder(run.best_model(), of_train, prior, counts.KnownTails(data.train, 60, 3))
     heads, relations = counts.scope_pairs(data.train, 60, 3)
     loops = np.column_stack((heads, relations, heads))
     decoder.excluded = decoder.known.joined(counts.KnownTails(loops, 60, 3))
