@@ -323,7 +323,7 @@ def test_broken_promises_by_hand():
 
 def test_the_parts_are_told_and_the_worst_are_named(monkeypatch, capsys):
     parts = {
-        "relation": {"accepted": [100, 500, 300], "promised": [0.9, 0.8, 0.9], "kept": [0.5, 0.79, 0.99]},
+        "relation": {"accepted": [100, 500, 300], "promised": [0.9, 0.8, 0.9], "kept": [0.5, 0.79, 0.6]},
         "known": {"accepted": [100, 200, 99, 500], "promised": [0.9, 0.8, 0.9, 0.6], "kept": [0.7, 0.9, 0.1, 0.73]},
     }
     parts = {by: {key: np.array(x) for key, x in of.items()} for by, of in parts.items()}
@@ -333,9 +333,8 @@ def test_the_parts_are_told_and_the_worst_are_named(monkeypatch, capsys):
     monkeypatch.setattr(showing, "warn", said.append)
     showing.warn_of_parts(run, parts, None)
     assert said == [
-        "promised and kept differ by more than 8 points: p (promised 90.0 %, kept 50.0 % of 100, a floor), 0 known"
-        " tails (promised 90.0 %, kept 70.0 % of 100), 3 or more known tails (promised 60.0 %, kept 73.0 %"
-        " of 500), and 2 more"
+        "promised and kept differ by more than 8 points: p (promised 90.0 %, kept 50.0 % of 100, a floor), s (promised"
+        " 90.0 %, kept 60.0 % of 300), 0 known tails (promised 90.0 %, kept 70.0 % of 100), and 2 more"
     ]
     showing.warn_of_parts(run, parts, object())
     assert "a floor" not in said[1]
@@ -439,6 +438,14 @@ def test_measured_against_whole_answers(made, tmp_path, monkeypatch):
     assert found["recall"] == pytest.approx(fact[taken].sum() / total)
     assert found["f1"] == pytest.approx(2 * fact[taken].sum() / ((taken & here).sum() + total))
     assert found["count_mae"] == pytest.approx(measures.count_error(expected[~none], whole[~none]))
+    monkeypatch.setattr(
+        decoding, "LEFT_OUT", 0.25 * N
+    )  # what is not looked at is a tie, of the answers that are measured alone
+    floor = decoding.LEFT_OUT / N
+    assert (fact & here & (p <= floor)).any()
+    found = json.loads(ok("evaluate", made, "--sets", "--truth", tmp_path / "truth.tsv", "--json", "-").stdout)
+    tied = measures.average_precision(np.where(p > floor, p, 0)[here], fact[here], total)
+    assert found["ap"] == pytest.approx(tied, rel=1e-5)
     assert "the whole answers are known" in ok("evaluate", made, "--sets", "--truth", tmp_path / "truth.tsv").stdout
 
 
