@@ -12,7 +12,6 @@ import click
 
 from cardkge_tools.shell.options import (
     EVALUATE_REFUSES,
-    MODEL_TITLES,
     PAPER_TABLES,
     PREDICT_REFUSES,
     acceptance_options,
@@ -40,10 +39,7 @@ from cardkge_tools.shell.terminal import (
     Program,
     Real,
     choice,
-    listed,
     option,
-    say,
-    table,
     warn,
     was_given,
 )
@@ -96,16 +92,9 @@ def fetch(name):
 def show(name, columns, json_file):
     """Sizes of the data set NAME (or of the folder NAME), a triple of each relation, and what train gives away of test:
     facts that are in train too, turned round or under the name of another relation."""
-    from cardkge_tools.experiments.reports import data_report, show_data_set
-    from cardkge_tools.graph.graphs import open_data
-    from cardkge_tools.shell.files import is_stdout, write_json
+    from cardkge_tools.experiments.reports import show_data
 
-    dataset = open_data(name, columns)
-    report = data_report(dataset)
-    if json_file:
-        write_json(json_file, report)
-    if not is_stdout(json_file):
-        show_data_set(dataset, report)
+    show_data(name, columns, json_file)
 
 
 @main.command()
@@ -131,7 +120,7 @@ def mine(ctx, data, columns, population, confidence, likelihood, min_support, ou
     ^relation), and of the subjects of a class where it has fewer. Of the subjects with M objects or more, the share
     with just M is at least --likelihood, with --confidence (0.95 unless given; Hoeffding's bound).
     """
-    from cardkge_tools.graph.mining import mine_maxima, mine_plain
+    from cardkge_tools.graph.bound_files import mine_maxima, mine_plain
 
     if confidence is None and not any(was_given(ctx, name) for name in ("min_support", "likelihood")):
         mine_plain(data, columns, population, out, json_file)
@@ -172,7 +161,7 @@ def import_(files, out, bounds, prefix, force, json_file, **options):
     prefixes.tsv   what the short names stand for
     bounds.tsv     of --bounds
     """
-    from cardkge_tools.graph.intake import run_import
+    from cardkge_tools.graph.exchange import run_import
 
     run_import(files, out, bounds, prefix, force, json_file, options)
 
@@ -193,7 +182,7 @@ def split(folder, out, no_group, json_file, **options):
     Every entity and relation stays in train. A fact and its twin in an inverse, symmetric or nearly equal relation go
     into one split, so that test is not read off train. The other files of DIR are copied.
     """
-    from cardkge_tools.graph.intake import run_split
+    from cardkge_tools.graph.splitting import run_split
 
     run_split(folder, out, not no_group, json_file, options)
 
@@ -213,7 +202,7 @@ def convert(source, target, prefix, standard):
 
     Short names are those of a prefixes.tsv beside the TSV file, if there is one.
     """
-    from cardkge_tools.graph.intake import run_convert
+    from cardkge_tools.graph.bound_files import run_convert
 
     run_convert(source, target, prefix, standard)
 
@@ -227,7 +216,7 @@ def convert(source, target, prefix, standard):
 def export(folder, form, out):
     """Write the embeddings of RUN for other programs; docs/FORMATS.md describes the files."""
     from cardkge_tools.answers.runs import load_run
-    from cardkge_tools.graph.export import export as write
+    from cardkge_tools.graph.exchange import export as write
 
     for path in write(load_run(folder), form, out):
         click.echo(path)
@@ -467,21 +456,9 @@ def violations(folder, other, bounds, data, json_file, plot, threads):
     outside: the share of heads whose X_hr is out of bounds, in percent; then the mean and the
     quartiles of X_hr.
     """
-    from cardkge_tools.answers.figures import import_pyplot, plot_violations, run_labels
-    from cardkge_tools.answers.opening import open_beside
-    from cardkge_tools.experiments.reports import show_violations, take_violations, violations_json
-    from cardkge_tools.shell.files import is_stdout, write_json
+    from cardkge_tools.experiments.reports import report_violations
 
-    if plot:
-        pyplot = import_pyplot(plot)
-    runs, limits = open_beside(folder, other, data, bounds)
-    found = take_violations(runs, limits, threads)
-    if json_file:
-        write_json(json_file, {name: violations_json(part) for name, part in found.items()})
-    if not is_stdout(json_file):
-        show_violations(found)
-    if plot:
-        plot_violations(pyplot, found, plot, run_labels({name: each for name, (each, _) in runs.items()}))
+    report_violations(folder, other, bounds, data, json_file, plot, threads)
 
 
 @main.command()
@@ -497,24 +474,9 @@ def history(folder, others, plot, json_file):
     objective, loss and penalty are means per example, a positive triple or a corruption; valid MRR and hits@10 are
     filtered. The first, the last and the best epoch on valid, which is the one kept, are always shown.
     """
-    from cardkge_tools.answers.figures import import_pyplot, plot_history, plot_times
-    from cardkge_tools.answers.opening import open_histories
-    from cardkge_tools.experiments.reports import curve, show_history, show_times
-    from cardkge_tools.shell.files import is_stdout, write_json
+    from cardkge_tools.experiments.reports import report_history
 
-    pyplot = import_pyplot(plot) if plot else None
-    runs = open_histories([folder, *others])
-    curves = {name: curve(run) for name, run in runs.items()}
-    if plot and others:
-        plot_times(pyplot, runs, plot)
-    elif plot:
-        plot_history(pyplot, *runs.values(), plot, Path(folder).resolve().name)
-    if json_file:
-        write_json(json_file, curves if others else curves[str(folder)])
-    if others and not (plot or is_stdout(json_file)):
-        show_times(runs)
-    elif not (plot or is_stdout(json_file)):
-        show_history(*runs.values())
+    report_history(folder, others, plot, json_file)
 
 
 @main.command()
@@ -560,12 +522,12 @@ def tune(ctx, grid, grid_file, out, jobs, threads, cluster, json_file, **options
     over.
     """
     from cardkge_tools.definitions.settings import option_name
-    from cardkge_tools.experiments.trials import search
+    from cardkge_tools.experiments.trials import Place, search
 
     if cluster and was_given(ctx, "jobs"):
         raise click.UsageError("--jobs is for this machine; on a cluster, each thread of a worker does a run.")
     given = {option_name(name): value for name, value in options.items() if was_given(ctx, name)}
-    search(grid, grid_file, given, out, jobs, threads, cluster, json_file)
+    search(grid, grid_file, given, Place(out, jobs, threads, cluster), json_file)
 
 
 REPRODUCE_HELP = """Make a table or figure of the paper; where the paper has values, they stand beside ours.
@@ -592,40 +554,11 @@ two of the runs. Of Figure 3 the paper's text and caption name different data se
 @option("--plot", OUTPUT, None, "For lambda: draw the figure there (.png, .pdf, ...); needs matplotlib.")
 @json_option
 @click.pass_context
-def reproduce(ctx, table_name, data, models, seeds, jobs, threads, out, project, quick, markdown, plot, json_file):
-    from cardkge_tools.answers.figures import import_pyplot, plot_lambda
-    from cardkge_tools.experiments.reproduction import Reproduction
-    from cardkge_tools.shell.files import is_stdout, write_json
+def reproduce(ctx, table_name, markdown, plot, json_file, **options):
+    from cardkge_tools.experiments.reproduction import reproduce_table
 
-    method, _, its_data, its_models = PAPER_TABLES[table_name]
-    chosen = listed(models or its_models)
-    for name in chosen:
-        if name not in MODEL_TITLES:
-            raise click.UsageError(f"--models: {name!r} is none of {', '.join(MODEL_TITLES)}.")
-    folders = listed(data or ("families" if quick else its_data))
-    plan = Reproduction(folders, chosen, seeds, project, quick, out, jobs, threads)
-    if not plan.data or (its_models and not chosen):
-        raise click.UsageError("--data and --models need a name each.")
-    if plot and (table_name != "lambda" or len(plan.pairs()) != 1):
-        raise click.UsageError("--plot is for `reproduce lambda` of one data set and one model.")
-    pyplot = import_pyplot(plot) if plot else None
-    unused = ["seeds"] if method == "poe" else [] if its_models else ["models", "seeds", "jobs", "threads", "project"]
-    for name in unused:
-        if was_given(ctx, name):
-            warn(f"--{name} makes no difference to the table {table_name}")
-    for name in folders:
-        if its_models and not quick and name not in plan.recipes:
-            warn(f"{name} has no recipe of its own in data/reproduction.json; the one named default is used")
-    headers, rows = getattr(plan, method)()
-    if json_file:
-        write_json(json_file, {"columns": headers, "rows": rows, "notes": plan.notes})
-    if not is_stdout(json_file):
-        table(rows, headers, "l" * len(headers), "github" if markdown else "simple")
-    for note in plan.notes:
-        say(note, err=True)
-    if plot:
-        (((data, model), points),) = plan.points.items()
-        plot_lambda(pyplot, points, plot, f"{data}, {MODEL_TITLES[model]}")
+    given = {name for name in options if was_given(ctx, name)}
+    reproduce_table(table_name, options, given, markdown, plot, json_file)
 
 
 @main.command("check")

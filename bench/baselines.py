@@ -21,7 +21,7 @@ import numpy as np  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
 import cardkge  # noqa: E402
-from cardkge import label_metrics, triple_keys  # noqa: E402
+from cardkge import as_bounds, label_metrics, triple_keys  # noqa: E402
 from cardkge_tools.answers.calibration import Calibration, calibrate  # noqa: E402
 from cardkge_tools.answers.classification import (  # noqa: E402
     METRICS,
@@ -35,11 +35,10 @@ from cardkge_tools.answers.classification import (  # noqa: E402
     read_labelled,
     without,
 )
-from cardkge_tools.answers.decoding import Decoder  # noqa: E402
+from cardkge_tools.answers.decoding import Decoder, KnownTails, loops_to_leave_out  # noqa: E402
 from cardkge_tools.answers.measures import evaluate_sets  # noqa: E402
-from cardkge_tools.answers.scope import KnownTails, loops_to_leave_out  # noqa: E402
+from cardkge_tools.graph.bound_files import maxima_as_bounds, significant_maxima  # noqa: E402
 from cardkge_tools.graph.bounds import GraphBounds, vocabulary  # noqa: E402
-from cardkge_tools.graph.mining import maxima_as_bounds, significant_maxima  # noqa: E402
 
 NEIGHBOURS, FULL = slice(8, 12), 7  # columns of Features
 
@@ -89,7 +88,9 @@ def of_labels(run, dataset, kinds, valid, test):
     def given(bounds):
         for part, (triples, _) in ((of, test), (on, valid)):
             columns = part.columns.copy()
-            columns[:, FULL] = full_bounds(bounds, KnownTails(without(train, triples, n, r), n, r), triples)
+            columns[:, FULL] = full_bounds(
+                as_bounds(bounds, r), KnownTails(without(train, triples, n, r), n, r), triples
+            )
             yield columns
 
     def row(name, p, loss=None, brier=True):

@@ -30,7 +30,7 @@ from cardkge_tools.answers import measures as measuring  # noqa: E402
 from cardkge_tools.answers.calibration import Calibration, calibrate  # noqa: E402
 from cardkge_tools.answers.decoding import Decoder, acceptable, room_left  # noqa: E402
 from cardkge_tools.answers.measures import evaluate_sets  # noqa: E402
-from cardkge_tools.experiments.statistics import estimate, percent  # noqa: E402
+from cardkge_tools.experiments.reproduction import estimate, percent  # noqa: E402
 
 SHOWN = ("ap", "best_f1", "f1", "precision", "mean_probability", "ece")
 

@@ -30,7 +30,7 @@ import numpy as np  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
 import cardkge  # noqa: E402
-from cardkge_tools.experiments.controls import control_options, wrong_bounds  # noqa: E402
+from cardkge_tools.experiments.reproduction import control_options, wrong_bounds  # noqa: E402
 from cardkge_tools.shell.download import PROJECT_DATA  # noqa: E402
 from cardkge_tools.shell.files import read_json  # noqa: E402
 

@@ -1,10 +1,10 @@
-"""Cuts the exercises out of their solutions: course/solutions/exercise_N.py -> course/exercise_N.py.
+"""Exercises and answers: course/exercise_N.py has question, stubs and tests, course/solutions/exercise_N.py the answer.
 
     python course/stubs.py [--out FOLDER] [--force]
 
-Of each function between "your part" and "the tests" the body is taken away, the docstring stays; functions whose
-docstring begins with "Given" stay whole. All else, the question and the tests, is the same in both. A file that is
-there and says something else (somebody may have solved it) is kept unless --force is given.
+writes each exercise with the stubs of its answer: of each function between "your part" and "the tests" the body is
+taken away, the docstring stays; functions whose docstring begins with "Given" stay whole. A file that is there and says
+something else (somebody may have solved it) is kept unless --force is given.
 """
 
 import argparse
@@ -16,29 +16,35 @@ HERE = Path(__file__).resolve().parent
 BEGIN, END = "# --- your part\n", "# --- the tests\n"
 
 
-def stub(solution):
-    """The text of an exercise, from the text of its solution."""
-    head, part, tests = solution[: solution.index(BEGIN)], solution[solution.index(BEGIN) :], ""
-    part, tests = part[: part.index(END)], part[part.index(END) :]
-    lines, first = part.splitlines(keepends=True), head.count("\n")
-    functions = [node for node in ast.walk(ast.parse(head + part)) if isinstance(node, ast.FunctionDef)]
+def with_part(exercise, part):
+    """The text of an exercise, with what stands between "your part" and "the tests" in the text `part`."""
+    return (
+        exercise[: exercise.index(BEGIN)] + part[part.index(BEGIN) : part.index(END)] + exercise[exercise.index(END) :]
+    )
+
+
+def stub(answer):
+    """The text of an answer without the bodies of its functions."""
+    lines, first = answer.splitlines(keepends=True), answer[: answer.index(BEGIN)].count("\n")
+    functions = [node for node in ast.walk(ast.parse(answer)) if isinstance(node, ast.FunctionDef)]
     for function in sorted(functions, key=lambda node: -node.lineno):  # from the end, so that line numbers stay true
         docstring = ast.get_docstring(function)
         if function.lineno <= first or (docstring or "").startswith("Given"):
             continue
-        start = function.body[1 if docstring else 0].lineno - 1 - first
+        start = function.body[1 if docstring else 0].lineno - 1
         indent = " " * function.body[0].col_offset
-        lines[start : function.end_lineno - first] = [f'{indent}raise NotImplementedError("{function.name}")\n']
-    return head + "".join(lines) + tests
+        lines[start : function.end_lineno] = [f'{indent}raise NotImplementedError("{function.name}")\n']
+    return "".join(lines)
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Cuts the exercises out of their solutions.")
+    parser = argparse.ArgumentParser(description="Writes the exercises with the stubs of their answers.")
     parser.add_argument("--out", type=Path, default=HERE, help="folder for the exercises (default: course)")
     parser.add_argument("--force", action="store_true", help="write over exercises that somebody has changed")
     arguments = parser.parse_args()
     for path in sorted((HERE / "solutions").glob("exercise_*.py")):
-        text, target = stub(path.read_text(encoding="utf-8")), arguments.out / path.name
+        exercise, target = (HERE / path.name).read_text(encoding="utf-8"), arguments.out / path.name
+        text = with_part(exercise, stub(path.read_text(encoding="utf-8")))
         if target.exists() and target.read_text(encoding="utf-8") != text and not arguments.force:
             sys.exit(f"error: {target} is there and is not the stub; --force writes over it")
         target.write_text(text, encoding="utf-8")

@@ -1,31 +1,15 @@
-"""The one gradient checker: central differences in float64.
+"""Gradients against central differences in float64, by every coordinate or along random directions.
 
-The slope of f at x along a direction v is taken from four values,
-
-    (8 (f(x + e v) - f(x - e v)) - (f(x + 2 e v) - f(x - 2 e v))) / (12 e),
-
-whose truncation error is e^4 f^(5) / 30 (about 1e-17 here) and whose rounding error is about
-1e-16 |f| / e = 1e-12 |f|: far below what is allowed, ATOL max(1, |f|) + RTOL |slope|. The
-function must be smooth within 2 e of the point: callers keep away from kinks and freeze samples.
+The slope is that of `cardkge_tools.engine.own`. Its truncation error is e^4 f^(5) / 30 (about 1e-17 here), its rounding
+error about 1e-16 |f| / e = 1e-12 |f|: far below what is allowed, ATOL max(1, |f|) + RTOL |slope|. The function must be
+smooth within 2 e of the point: callers keep away from kinks and freeze samples.
 """
 
 import numpy as np
 
-STEP = 1e-4
-RTOL = 1e-6
+from cardkge_tools.engine.own import RTOL, slope
+
 ATOL = 1e-10
-
-
-def slope(function, array, direction):
-    """d function() / d array along `direction`; `array` is moved in place and then restored."""
-    kept = array.copy()
-    values = []
-    for move in (1.0, -1.0, 2.0, -2.0):
-        array[...] = kept + move * STEP * direction
-        values.append(float(function()))
-    array[...] = kept
-    forward, backward, far_forward, far_backward = values
-    return (8.0 * (forward - backward) - (far_forward - far_backward)) / (12.0 * STEP)
 
 
 def check_gradients(function, params, gradients, directions=0, seed=0):
@@ -53,12 +37,9 @@ def check_gradients(function, params, gradients, directions=0, seed=0):
             if directions:
                 direction = rng.normal(size=array.shape)
                 direction /= np.linalg.norm(direction)
-                value = float(np.sum(given * direction))
+                value, expected = float(np.sum(given * direction)), slope(function, array, ..., direction)
             else:
-                direction = np.zeros(array.shape)
-                direction[place] = 1.0
-                value = float(given[place])
-            expected = slope(function, array, direction)
+                value, expected = float(given[place]), slope(function, array, place)
             allowed = ATOL * scale + RTOL * abs(expected)
             # written so that a NaN fails
             assert abs(value - expected) <= allowed, (

@@ -14,7 +14,7 @@ import cardkge
 from cardkge_tools.answers import answers as room
 from cardkge_tools.answers import decoding
 from cardkge_tools.answers.answers import Answers
-from cardkge_tools.answers.scope import KnownAndLoops
+from cardkge_tools.answers.decoding import KnownAndLoops
 
 PEOPLE, FIRMS, COEFFICIENTS, SHARE = 9, 4, (0.4, 1.1, 2.0), 0.4
 N = PEOPLE + FIRMS
@@ -178,9 +178,10 @@ def test_each_query_is_scored_once(make_run, monkeypatch):
         scored[relation, head, tail] += 1
         return _function(model, relation, head, tail)
 
-    def blocks(model, side, ids, relations, *arguments, _function=room.scored_blocks, **options):
-        scored.update((relation, head, None) for relation, head in zip(relations.tolist(), ids.tolist(), strict=True))
-        return _function(model, side, ids, relations, *arguments, **options)
+    def blocks(model, queries, *arguments, _function=room.scored_blocks, **options):
+        asked = zip(queries.relations.tolist(), queries.ids.tolist(), strict=True)
+        scored.update((relation, head, None) for relation, head in asked)
+        return _function(model, queries, *arguments, **options)
 
     def refused(*arguments, **options):
         raise AssertionError("scored in another way")
@@ -215,9 +216,9 @@ def test_heads_are_decoded_as_far_as_they_are_shown(make_run, monkeypatch):
     monkeypatch.setattr(room, "CHUNK", 4)
     answers, rows = Answers(folder), []
 
-    def blocks(model, side, ids, *arguments, _function=room.scored_blocks, **options):
-        rows.extend(ids.tolist())
-        return _function(model, side, ids, *arguments, **options)
+    def blocks(model, queries, *arguments, _function=room.scored_blocks, **options):
+        rows.extend(queries.ids.tolist())
+        return _function(model, queries, *arguments, **options)
 
     monkeypatch.setattr(room, "scored_blocks", blocks)
     shown = list(itertools.islice(answers.heads(answers.run.relations.index("worksAt"), 3).completions, 6))

@@ -21,7 +21,7 @@ def bench(monkeypatch):
     for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.setenv(name, "1")
     yield
-    for name in ("compare", "make_graph", "scaling", "peers", "counts", "baselines", "softmax_offsets"):
+    for name in ("compare", "make_graph", "scaling", "peers", "counts", "baselines"):
         sys.modules.pop(name, None)
 
 
@@ -167,7 +167,7 @@ def test_wrong_use_is_explained():
 
 
 # ------------------------------------------------------------------------------------------------------------------
-# bench/baselines.py, bench/counts.py, bench/softmax_offsets.py
+# bench/baselines.py, bench/counts.py
 # ------------------------------------------------------------------------------------------------------------------
 
 
@@ -276,50 +276,6 @@ def test_what_is_cut_is_beyond_the_bound(bench, make_model):
         best = np.argsort(-before)[:room]
         assert len(before) > room and np.flatnonzero(after).tolist() == sorted(best.tolist())
         np.testing.assert_array_equal(after[best], before[best])
-
-
-@pytest.mark.thorough
-def test_the_rate_of_import_is_taken(tmp_path):
-    """Of a small file: every statement counted, and triples and entities as `import` says them."""
-    pytest.importorskip("pyoxigraph")
-    graph = tmp_path / "graph.nt"
-    subprocess.run([sys.executable, BENCH / "make_ntriples.py", "500", graph], check=True)
-    out = subprocess.run([sys.executable, BENCH / "import_rate.py", graph], capture_output=True, text=True, timeout=300)
-    lines = set(graph.read_text().splitlines())
-    names = {name for line in lines for name in (line.split()[0], line.split()[2])}
-    assert out.returncode == 0, out.stderr
-    assert f"\n{len(lines)} triples, {len(names)} entities\n" in out.stdout and "pyoxigraph's parser: " in out.stdout
-
-
-@pytest.mark.thorough
-def test_biases_beside_the_softmax(bench, capsys, monkeypatch):
-    """Each way to train has its rows; where the gradient is stopped, whatever the bounds, the embeddings are those of
-    plain: so are the metrics, to the last bit, and all that takes no bias."""
-    import softmax_offsets
-
-    figures, measured = [], softmax_offsets.measured
-    monkeypatch.setattr(softmax_offsets, "measured", lambda *run: figures.append(measured(*run)) or figures[-1])
-    softmax_offsets.main(["--quick", "--threads", "1"])
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")][2:]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    kinds = ["as it is", "bias per relation", "gradient stopped"]
-    bounds = ["true", "mined, permuted", "[0, 0]", "mined, uppers x 3"]
-    assert [row[:2] for row in rows] == [["plain", "none"], *([kind, name] for kind in kinds for name in bounds)]
-    plain, by_kind = figures[0], dict(zip(kinds, np.split(np.array(figures[1:]), 3)))
-    assert np.all(by_kind["gradient stopped"][:, [0, 1, -1]] == [plain[0], plain[1], plain[-1]])
-    assert np.all(by_kind["as it is"][:, 0] != plain[0]) and np.all(by_kind["bias per relation"][:, 0] != plain[0])
-    assert [row[4] for row in rows if row[0] == "gradient stopped"] == ["+0.00"] * 4
-    assert all(found[3] < plain[3] / 100 for found in figures[5:])  # a bias brings sums of hundreds down to counts
-
-
-def test_a_bias_is_a_coordinate(bench, make_model):
-    from softmax_offsets import with_biases
-
-    model, bias, heads, relations = make_model("complex", 7, 3), np.array([-2.0, 0.5, 3.0]), [0, 4, 6], [2, 0, 1]
-    biased = with_biases(model, bias)
-    expected = model.score_tails(heads, relations) + bias[relations][:, None]
-    np.testing.assert_allclose(biased.score_tails(heads, relations), expected, rtol=1e-5, atol=1e-5)
-    assert biased.dim == model.dim + 1 and biased.params["entity"].dtype == model.dtype
 
 
 @pytest.mark.parametrize("script", ["counts.py", "baselines.py"])

@@ -87,14 +87,23 @@ def results(folder):
     return found
 
 
-def solution(number):
+def exercise(number):
+    return (COURSE / f"exercise_{number}.py").read_text(encoding="utf-8")
+
+
+def answer(number):
     return (COURSE / "solutions" / f"exercise_{number}.py").read_text(encoding="utf-8")
+
+
+def solution(number):
+    """The exercise with its answer."""
+    return stubs.with_part(exercise(number), answer(number))
 
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_the_stub_is_the_solution_with_its_bodies_taken_away(number):
-    found = (COURSE / f"exercise_{number}.py").read_text(encoding="utf-8")
-    assert found == stubs.stub(solution(number)), "run `python course/stubs.py --force`"
+    found = exercise(number)
+    assert found == stubs.with_part(found, stubs.stub(answer(number))), "run `python course/stubs.py --force`"
     part = re.search(r"# --- your part\n(.*)# --- the tests\n", found, re.S)[1]
     assert part.count("raise NotImplementedError(") == part.count("    def ") + part.count("\ndef ") - part.count(
         "Given"
@@ -155,4 +164,4 @@ def test_stubs_do_not_write_over_a_students_work(tmp_path):
     assert found.returncode == 1 and "exercise_3.py" in found.stderr and found.stderr.count("\n") == 1
     assert (tmp_path / "exercise_3.py").read_text(encoding="utf-8") == "solved"
     assert subprocess.run([*command, "--force"]).returncode == 0
-    assert (tmp_path / "exercise_3.py").read_text(encoding="utf-8") == stubs.stub(solution(3))
+    assert (tmp_path / "exercise_3.py").read_text(encoding="utf-8") == exercise(3)

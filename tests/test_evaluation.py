@@ -8,6 +8,8 @@ import reference
 
 import cardkge
 from cardkge import cardinality_violations, metrics, metrics_by_side, rank_triples
+from cardkge_tools.engine import ranking
+from cardkge_tools.experiments.reports import relation_metrics
 
 TIES = ("realistic", "optimistic", "pessimistic")
 
@@ -168,7 +170,7 @@ def test_entities_with_the_same_row_tie_wherever_they_stand(model_name, make_mod
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_nothing_depends_on_batch_size_or_threads(model_name, make_model, dtype):
+def test_nothing_depends_on_blocks_or_threads(model_name, make_model, dtype, monkeypatch):
     """Near ties everywhere (rows that differ in the last bits), so any change of rounding shows."""
     model = make_model(model_name, 200, 3, 21, 9, seed=3, dtype=dtype, scale=0.4)
     entity = model.params["entity"]
@@ -178,9 +180,11 @@ def test_nothing_depends_on_batch_size_or_threads(model_name, make_model, dtype)
     triples = known[:67]
     whole = rank_triples(model, triples, known)
     assert len(np.unique(whole["raw"])) > 20
-    for batch_size in (1, 2, 3, 7, 64, 1000):
+    for size in (1, 2, 3, 7, 64, 1000):
+        monkeypatch.setattr(ranking, "LEAST", size)
+        monkeypatch.setattr(ranking, "MOST", size)
         for threads in (1, 2):
-            part = rank_triples(model, triples, known, batch_size=batch_size, threads=threads)
+            part = rank_triples(model, triples, known, threads=threads)
             assert np.array_equal(part["raw"], whole["raw"])
             assert np.array_equal(part["filtered"], whole["filtered"])
 
@@ -227,10 +231,13 @@ def test_metrics_of_a_hand_made_table():
     assert metrics(np.array([10.0]))["hits@10"] == 1
 
 
-def test_metrics_by_relation():
-    triples = np.array([[0, 3, 1], [1, 0, 2], [2, 3, 0]])
-    found = cardkge.metrics_by_relation(np.array([[1, 2], [5, 9], [4, 1]]), triples)
-    assert found == {0: metrics([5, 9]), 3: metrics([1, 2, 4, 1])}
+def test_metrics_of_each_relation():
+    triples, ranks = np.array([[0, 3, 1], [1, 0, 2], [2, 3, 0]]), np.array([[1, 2], [5, 9], [4, 1]])
+    found = relation_metrics(ranks, triples, ["a", "b", "c", "d"])
+    assert list(found) == ["a", "d"] and [its["triples"] for its in found.values()] == [1, 2]
+    for name, both in (("a", [5, 9]), ("d", [1, 2, 4, 1])):
+        assert {key: found[name][key] for key in metrics(both)} == metrics(both)
+    assert found["d"]["tail"] == metrics([2, 1])
 
 
 @pytest.mark.parametrize("kind", ["distmult", "complex", "ermlp"])

@@ -17,7 +17,7 @@ from conftest import invoke, ok, one_error, snapshot, start, thorough, usage_err
 
 import cardkge
 import cardkge_tools.experiments.fitting
-import cardkge_tools.experiments.statistics
+import cardkge_tools.experiments.reproduction
 import cardkge_tools.experiments.trials
 import cardkge_tools.shell.files
 import cardkge_tools.shell.terminal
@@ -31,13 +31,13 @@ T_TABLE |= {15: 2.131, 20: 2.086, 29: 2.045}  # as printed in textbooks: degrees
 
 def test_quantiles_of_t_are_those_of_printed_tables():
     for freedom, expected in T_TABLE.items():
-        assert cardkge_tools.experiments.statistics.T_95[freedom - 1] == pytest.approx(expected, abs=5.01e-4), freedom
+        assert cardkge_tools.experiments.reproduction.T_95[freedom - 1] == pytest.approx(expected, abs=5.01e-4), freedom
 
 
 @pytest.mark.parametrize("freedom", range(1, 30))
 def test_quantiles_of_t_by_integration_of_its_density(freedom):
     """By Simpson's rule from -t to t."""
-    t = cardkge_tools.experiments.statistics.T_95[freedom - 1]
+    t = cardkge_tools.experiments.reproduction.T_95[freedom - 1]
     x = np.linspace(0, t, 20001)
     log_density = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - math.log(freedom * math.pi) / 2
     density = np.exp(log_density - (freedom + 1) / 2 * np.log1p(x * x / freedom))
@@ -49,7 +49,7 @@ def test_quantiles_of_t_by_integration_of_its_density(freedom):
 def test_the_interval_of_many_values_is_not_too_narrow():
     """31 and more take the quantile of 30 values."""
     values = np.tile([-1.0, 1.0], 50)
-    found = cardkge_tools.experiments.statistics.estimate(values)["interval"]
+    found = cardkge_tools.experiments.reproduction.estimate(values)["interval"]
     exact = 1.98422 * values.std(ddof=1) / 10  # 99 degrees of freedom
     assert exact < found < 1.04 * exact
 
@@ -69,21 +69,21 @@ def test_the_interval_of_many_values_is_not_too_narrow():
     ],
 )
 def test_estimates_by_hand(values, minus, relative, mean, interval):
-    found = cardkge_tools.experiments.statistics.estimate(values, minus, relative)
+    found = cardkge_tools.experiments.reproduction.estimate(values, minus, relative)
     assert found.keys() == {"mean", "interval"} and type(found["mean"]) is float
     assert found["mean"] == pytest.approx(mean)
     assert found["interval"] == (interval and pytest.approx(interval, rel=1e-4))
 
 
 def test_a_share_of_nothing_is_not_finite():
-    assert cardkge_tools.experiments.statistics.estimate([1.0, 2.0], [0.0, 1.0], relative=True)["mean"] == math.inf
-    assert math.isnan(cardkge_tools.experiments.statistics.estimate([0.0], [0.0], relative=True)["mean"])
+    assert cardkge_tools.experiments.reproduction.estimate([1.0, 2.0], [0.0, 1.0], relative=True)["mean"] == math.inf
+    assert math.isnan(cardkge_tools.experiments.reproduction.estimate([0.0], [0.0], relative=True)["mean"])
 
 
 @pytest.mark.parametrize("values, minus", [([], None), ([], []), ([1.0, 2.0], [1.0]), ([1.0], [1.0, 2.0]), ([1.0], [])])
 def test_estimates_of_nothing_and_of_unequal_sides_are_errors(values, minus):
     with pytest.raises(cardkge.CardkgeError, match="found"):
-        cardkge_tools.experiments.statistics.estimate(values, minus)
+        cardkge_tools.experiments.reproduction.estimate(values, minus)
 
 
 # --- outcomes
@@ -117,7 +117,7 @@ def test_an_outcome_is_that_of_the_run(finished, settings):
     folder = finished(**settings)
     run, found = cardkge.load_run(folder), cardkge.read_outcome(folder)
     assert found.keys() == {"epoch", "valid", "test", "seconds"} and found["test"] == run.metrics
-    assert cardkge.read_config(folder) == (run.settings, run.data, {})
+    assert cardkge.read_config(folder) == (run.settings, run.data)
     assert found["seconds"] == sum(record["seconds"] for record in run.history)
     if run.best:
         assert found["epoch"] == run.best["epoch"]
@@ -231,10 +231,10 @@ def test_sums_have_three_digits_or_more_and_no_exponent(value, text):
 
 def test_amounts_of_large_changes_have_no_exponent():
     assert (
-        cardkge_tools.experiments.statistics.amount({"mean": -43215000.0, "interval": 12345.6}, True)
+        cardkge_tools.experiments.reproduction.amount({"mean": -43215000.0, "interval": 12345.6}, True)
         == "-43,215,000 ± 12,346"
     )
-    assert cardkge_tools.experiments.statistics.amount({"mean": 43215000.0, "interval": None}, True) == "+43,215,000"
+    assert cardkge_tools.experiments.reproduction.amount({"mean": 43215000.0, "interval": None}, True) == "+43,215,000"
 
 
 # --- trials

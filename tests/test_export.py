@@ -1,11 +1,13 @@
 """`export`: each format is read back, word2vec by gensim too."""
 
+from urllib.parse import unquote
+
 import numpy as np
 import pytest
 
 import cardkge
 from cardkge import CardkgeError
-from cardkge_tools.graph.export import export, plain_name, word2vec_name
+from cardkge_tools.graph.exchange import export, word2vec_name
 
 NAMES = ["anna", "Björn Ek", "50%", "%20", " ends ", "a b", "d_e"]
 
@@ -24,7 +26,7 @@ class OneRun:
 
 def test_names_of_word2vec():
     assert [word2vec_name(name) for name in NAMES[1:5]] == ["Björn%20Ek", "50%25", "%2520", "%20ends%20"]
-    assert [plain_name(word2vec_name(name)) for name in [*NAMES, "a  é%", "日 本"]] == [*NAMES, "a  é%", "日 本"]
+    assert [unquote(word2vec_name(name)) for name in [*NAMES, "a  é%", "日 本"]] == [*NAMES, "a  é%", "日 本"]
     assert word2vec_name("日\u3000本") == "日%E3%80%80本"
 
 
@@ -44,7 +46,7 @@ def test_gensim_reads_word2vec(tmp_path):
     run = OneRun()
     (path,) = export(run, "word2vec", tmp_path / "vectors.txt")
     vectors = models.KeyedVectors.load_word2vec_format(path)
-    assert [plain_name(word) for word in vectors.index_to_key] == NAMES
+    assert [unquote(word) for word in vectors.index_to_key] == NAMES
     assert (vectors["Björn%20Ek"] == run.model.params["entity"][1]).all()
 
 

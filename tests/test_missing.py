@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cardkge import CardkgeError
+from cardkge_tools.answers.decoding import KnownTails
 from cardkge_tools.answers.missing import missing_facts, read_missing, unseen_tails
-from cardkge_tools.answers.scope import KnownTails
 from cardkge_tools.graph.bounds import Bound, GraphBounds
 from cardkge_tools.graph.rdf import Prefixes
 

@@ -11,7 +11,7 @@ from conftest import draws_of_train
 
 import cardkge
 from cardkge import ObjectSampler, SubjectSampler, algorithm_1, filtered_ranks, rank_triples
-from cardkge_tools.engine.draws import samplers_of
+from cardkge_tools.engine.batches import samplers_of
 from cardkge_tools.graph.bounds import Bound, GraphBounds, Types
 
 BOUNDS = [(0, 1.5), (2, 6), (0, np.inf)]

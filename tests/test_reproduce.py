@@ -16,11 +16,9 @@ import pytest
 from conftest import ROOT, children, finish, invoke, ok, one_error, start, usage_error, wait_for, write_ring
 
 import cardkge
-import cardkge_tools.experiments.controls
 import cardkge_tools.experiments.reproduction
 import cardkge_tools.shell.options
 import cardkge_tools.shell.workers
-import cli
 
 FACTS = json.loads((ROOT / "data" / "reproduction.json").read_text())
 PAPER, SHOWN = FACTS["paper"], ("hits@1", "hits@3", "hits@5", "hits@10", "mrr")
@@ -158,9 +156,8 @@ def violations_of(folder, tmp_path):
 def share_of(folder):
     """The cell that says the regulariser's part of the gradient."""
     run = cardkge.load_run(folder)
-    return (
-        f"{100 * cardkge_tools.experiments.controls.gradient_share(run, cardkge.load_dataset(run.settings.data)):.1f}"
-    )
+    share = cardkge_tools.experiments.reproduction.gradient_share(run, cardkge.load_dataset(run.settings.data))
+    return f"{100 * share:.1f}"
 
 
 def check_metrics(cells, folders, tmp_path, minus=None):
@@ -381,7 +378,7 @@ def test_what_makes_no_difference_is_said(ring, tmp_path):
 
 def test_a_data_set_without_a_recipe_is_said(ring, monkeypatch):
     warnings = []
-    monkeypatch.setattr(cli, "warn", warnings.append)
+    monkeypatch.setattr(cardkge_tools.experiments.reproduction, "warn", warnings.append)
     monkeypatch.setattr(cardkge_tools.experiments.reproduction.Reproduction, "link_prediction", lambda self: ([], []))
     for data in (ring, "wn18rr"):
         ok("reproduce", "link-prediction", "--data", data)
@@ -391,9 +388,8 @@ def test_a_data_set_without_a_recipe_is_said(ring, monkeypatch):
 @pytest.mark.parametrize("data", ["families", "wn18rr"])
 def test_projection_is_the_recipes_unless_it_is_given(data, tmp_path):
     def bounded(project):
-        plan = cardkge_tools.experiments.reproduction.Reproduction(
-            [data], ["complex"], 1, project, False, tmp_path, 1, 1
-        )
+        place = cardkge_tools.experiments.trials.Place(tmp_path)
+        plan = cardkge_tools.experiments.reproduction.Reproduction([data], ["complex"], 1, project, False, place)
         return plan.trial(data, "complex", "bounded", 0)
 
     own, unit, free = map(bounded, (None, "unit", "none"))
@@ -645,6 +641,6 @@ def test_the_share_of_the_gradient_is_of_its_two_norms(tmp_path, extra):
     shares = {}
     for weight in (0.0, 0.01, 0.5):
         run.settings = replace(run.settings, penalty_weight=weight)
-        shares[weight] = cardkge_tools.experiments.controls.gradient_share(run, data)
+        shares[weight] = cardkge_tools.experiments.reproduction.gradient_share(run, data)
     odds = {weight: share / (1 - share) for weight, share in shares.items()}
     assert odds[0.0] == 0 < odds[0.01] and odds[0.5] / odds[0.01] == pytest.approx(50, rel=1e-9)

@@ -324,7 +324,8 @@ def test_ranks_of_a_reciprocal_model_and_without_loops():
         np.testing.assert_allclose(every[np.arange(len(every)), dataset.test[:, 0]], heads, rtol=1e-10, atol=1e-12)
         loopless = without_loops(dataset.train, R)
         assert loopless.tolist() == [True, False, True]
-        masked = rank_triples(model, dataset.test, dataset.known, threads=1, loopless=loopless)["filtered"]
+        candidates = cardkge.Candidates(loopless)
+        masked = rank_triples(model, dataset.test, dataset.known, threads=1, candidates=candidates)["filtered"]
         for side in range(2):  # as if the loop were known to be true
             loops = dataset.test[loopless[dataset.test[:, 1]]].copy()
             loops[:, 2 * side] = loops[:, 2 - 2 * side]
@@ -484,36 +485,3 @@ def test_a_run_from_before_a_setting_is_read(tmp_path, options, later):
     assert settings.schedule == "constant" and settings.relation_weight == 0
     assert options or (settings.n3 == 0 and not settings.reciprocal)
     command("train", "--resume", "--epochs", 2, "--out", run)
-
-
-def test_a_run_that_left_out_small_probabilities_is_read_but_not_resumed(tmp_path):
-    """Under softmax, that is; config.json of a run with another loss names the option too."""
-    options = ["--data", write_graph(tmp_path / "graph"), "--dim", 4, "--epochs", 1]
-    for loss, refused in (("softmax", True), ("logistic", False)):
-        run = tmp_path / loss
-        command("train", "--loss", loss, *options, "--out", run)
-        config = json.loads((run / "config.json").read_text())
-        config["settings"]["softmax-cut"] = 1e-4
-        (run / "config.json").write_text(json.dumps(config))
-        command("evaluate", run)
-        command("train", "--resume", "--out", run)  # has nothing left to do
-        result = CliRunner().invoke(cli.main, ["train", "--resume", "--epochs", "2", "--out", str(run)])
-        assert result.exit_code == refused and ("an option that is gone" in result.output) == refused, result.output
-        if refused:  # one line, no word of what will not be trained
-            assert len(result.stderr.splitlines()) == 1
-        again = ["train", "--final", str(run), "--out", str(tmp_path / f"final {loss}")]
-        result = CliRunner().invoke(cli.main, again)
-        assert result.exit_code == refused and ("an option that is gone" in result.output) == refused, result.output
-
-
-@pytest.mark.thorough
-def test_a_search_does_not_take_a_run_that_left_out_small_probabilities_for_its_own(tmp_path):
-    search = ["tune", "--data", write_graph(tmp_path / "graph"), "--loss", "softmax", "--dim", 4, "--epochs", 1]
-    search += ["--grid", "n3=0,0.1", "--out", tmp_path / "runs"]
-    command(*search)
-    for config in (tmp_path / "runs").glob("*/config.json"):
-        found = json.loads(config.read_text())
-        found["settings"]["softmax-cut"] = 1e-4
-        config.write_text(json.dumps(found))
-    result = CliRunner().invoke(cli.main, [str(word) for word in search])
-    assert result.exit_code == 1 and "trained with --softmax-cut 0.0001, an option that is gone" in result.output

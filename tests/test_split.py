@@ -118,7 +118,7 @@ def folder(tmp_path):
 
 
 def test_split_folder(folder, tmp_path):
-    parts = split_folder(folder, tmp_path / "out", valid=0.1, test=0.2, seed=1)
+    parts = split_folder(folder, tmp_path / "out", (0.1, 0.2), seed=1)
     data = cardkge.load_dataset(tmp_path / "out")
     assert data.warnings == () and data.n_entities == 19 and data.n_relations == 2
     assert parts.sizes == {split: len(getattr(data, split)) for split in SPLITS}
@@ -132,8 +132,8 @@ def test_split_folder(folder, tmp_path):
 
 
 def test_splits_are_merged_and_split_again(folder, tmp_path):
-    split_folder(folder, tmp_path / "one", valid=0.1, test=0.2)
-    split_folder(tmp_path / "one", tmp_path / "two", valid=0.2, test=0.1)
+    split_folder(folder, tmp_path / "one", (0.1, 0.2))
+    split_folder(tmp_path / "one", tmp_path / "two", (0.2, 0.1))
     one, two = (
         {line for split in SPLITS for line in (tmp_path / name / f"{split}.tsv").read_text().splitlines()}
         for name in ("one", "two")
@@ -153,12 +153,8 @@ def test_a_folder_may_be_split_where_it_is(folder):
     "text, options, fault",
     [
         ("a\tp\tb\n", {}, "no triple can go to valid .0 of 1 wanted.: train needs every entity"),
-        ("a\tp\tb\nb\tp\tc\n", {"valid": 0.5, "test": 0.4}, "no triple can go to"),
-        (
-            "a\tp\tb\n",
-            {"valid": 0.5, "test": 0.5},
-            "found valid 0.5 and test 0.5, expected 0 to below 1, together below 1",
-        ),
+        ("a\tp\tb\nb\tp\tc\n", {"shares": (0.5, 0.4)}, "no triple can go to"),
+        ("a\tp\tb\n", {"shares": (0.5, 0.5)}, "found valid 0.5 and test 0.5, expected 0 to below 1, together below 1"),
         ("a\tp\n", {}, "triples.tsv:1: expected 3 names"),
     ],
 )

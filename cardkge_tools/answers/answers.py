@@ -12,13 +12,12 @@ import numpy as np
 import kernels
 from cardkge import CardkgeError, probability
 from cardkge_tools import SPLITS
-from cardkge_tools.answers.decoding import acceptable, block_of, complete, room_left
+from cardkge_tools.answers.decoding import KnownTails, acceptable, block_of, complete, room_left, scope_pairs
 from cardkge_tools.answers.facts import fact_decoder
 from cardkge_tools.answers.opening import aligned_data
 from cardkge_tools.answers.runs import load_run
-from cardkge_tools.answers.scope import KnownTails, scope_pairs
 from cardkge_tools.definitions.softmax import without_loops
-from cardkge_tools.engine.ranking import exact_scores, exact_sums, scored_blocks
+from cardkge_tools.engine.ranking import Queries, exact_scores, exact_sums, scored_blocks
 from cardkge_tools.engine.threads import Threads
 from cardkge_tools.graph.bound_files import find_bounds
 from cardkge_tools.shell.terminal import counter, warn
@@ -231,7 +230,7 @@ class Answers:
         if self.calibrated or with_x:
             with Threads(None) as pool:
                 size = block_of(self.model.n_entities)
-                scored_blocks(self.model, 1, heads, relations, pool, each, size, progress)
+                scored_blocks(self.model, Queries(heads, relations), pool, each, size, progress)
         columns = (each.tolist() for each in (heads, p, accepted, counts, expected, limits, sums))
         return [
             Completion(

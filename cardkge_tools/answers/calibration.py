@@ -8,10 +8,9 @@ import numpy as np
 
 import kernels
 from cardkge import Bounds, CardkgeError, as_bounds, checked_triples
-from cardkge_tools.answers.decoding import Decoder, block_of
-from cardkge_tools.answers.scope import KnownTails, loops_to_leave_out, scope_pairs, spread
+from cardkge_tools.answers.decoding import Decoder, KnownTails, block_of, loops_to_leave_out, scope_pairs, spread
 from cardkge_tools.definitions.counting import N_FEATURES, count_weights, fit_counts, pair_features
-from cardkge_tools.engine.ranking import scored_blocks
+from cardkge_tools.engine.ranking import Queries, scored_blocks
 from cardkge_tools.engine.threads import Threads
 from cardkge_tools.shell.files import FORMAT_VERSION, check_version, json_bytes, read_json
 
@@ -127,7 +126,7 @@ class Candidates:
 
 
 @dataclass(eq=False)
-class Queries:
+class Turns:
     """(h, r) as `kernels.thinned_sets` takes them, ordered by relation: starts (n + 1,); log_softmax, found, weights
     (rows,); features (n, F), least, most (n,) int64; known_share, share, weight, relations (n,). centre, scale (3,):
     of `pair_features`."""
@@ -146,7 +145,7 @@ class Queries:
 
 
 def _in_turn(candidates, relations, weights, share, limits):
-    """The Queries of the fit. Of a pair with facts in valid there is one for each part that has some of them, in which
+    """The Turns of the fit. Of a pair with facts in valid there is one for each part that has some of them, in which
     these are found and the others known; and one in which all are known, for the other parts. A pair with none counts
     FOLDS times."""
     starts, found, n = candidates.starts, candidates.found, len(relations)
@@ -185,7 +184,7 @@ def _in_turn(candidates, relations, weights, share, limits):
     scale = np.sqrt(np.average((features[:, 3:] - centre) ** 2, axis=0, weights=weight))
     scale = np.maximum(scale, 1e-6)
     features[:, 3:] = (features[:, 3:] - centre) / scale
-    return Queries(
+    return Turns(
         np.append(0, np.cumsum(np.bincount(query[chosen], minlength=len(of))[sound])),
         (
             candidates.scores[places[chosen]] - sums[query[chosen]],
@@ -349,7 +348,7 @@ def _candidates(model, train, valid, pairs, threads, progress):
         blocks[first] = np.bincount(i, minlength=len(row)), scores[i, t], is_found[i, t], weight[i, t], rest
 
     with Threads(threads) as pool:
-        scored_blocks(model, 1, heads, relations, pool, collect, block_of(n), progress)
+        scored_blocks(model, Queries(heads, relations), pool, collect, block_of(n), progress)
     if not blocks:
         raise CardkgeError("calibration: train has no triples, so no (h, r) is in scope")
     lengths, *rows = (np.concatenate([blocks[first][i] for first in sorted(blocks)]) for i in range(5))

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cardkge import CardkgeError, as_bounds, probability, triple_keys
-from cardkge_tools.answers.decoding import Decoder, room_left
+from cardkge_tools.answers.decoding import Decoder, KnownTails, room_left, spread
 from cardkge_tools.answers.facts import calibrated_run, run_bounds
 from cardkge_tools.answers.opening import open_to_measure
-from cardkge_tools.answers.scope import KnownTails, spread
 from cardkge_tools.definitions.counting import fit_calibration, log_sum_exp
 from cardkge_tools.definitions.measures import label_metrics
 from cardkge_tools.shell.files import is_stdout, read_blocks, write_json

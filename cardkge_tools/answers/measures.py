@@ -6,8 +6,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from cardkge import CardkgeError, checked_triples
-from cardkge_tools.answers.decoding import Decoder, acceptable, accepted, room_left, start_of
-from cardkge_tools.answers.scope import KnownAndLoops, KnownTails, scope_pairs
+from cardkge_tools.answers.decoding import (
+    Decoder,
+    KnownAndLoops,
+    KnownTails,
+    acceptable,
+    accepted,
+    room_left,
+    scope_pairs,
+    start_of,
+)
 from cardkge_tools.definitions.softmax import without_loops
 
 STEPS, EDGE = 5000, 40.0  # bins of log odds from -EDGE to EDGE, this many for each unit

@@ -4,8 +4,6 @@
 
 import numpy as np
 
-from cardkge import metrics
-
 
 def auc(scores, labels):
     """The chance that a true one's score is above a false one's, ties counting half: the area below the ROC curve.
@@ -34,12 +32,6 @@ def label_metrics(p, labels):
         "auc": auc(p, labels),
         "brier": float(((p - labels) ** 2).mean()),
     }
-
-
-def metrics_by_relation(ranks, triples):
-    """relation id -> `metrics` of the ranks (n, 2) of its triples, for each relation of triples (n, 3)."""
-    relations = np.asarray(triples)[:, 1]
-    return {int(relation): metrics(ranks[relations == relation]) for relation in np.unique(relations)}
 
 
 # ------------------------------------------------------------------------------------------------------------------

@@ -3,12 +3,14 @@
 import contextlib
 import itertools
 import threading
+import typing
+from dataclasses import dataclass
 
 import numpy as np
 
 import kernels
 from cardkge import TIES, CardkgeError, as_bounds, checked_triples, is_bounded, metrics_by_side, probability
-from cardkge_tools.engine.draws import sorted_distinct
+from cardkge_tools.engine.batches import sorted_distinct
 from cardkge_tools.engine.gradients import OWN, kind_of, output_of
 from cardkge_tools.engine.threads import Threads
 
@@ -35,14 +37,23 @@ def check_vocabulary(model, triples):
         )
 
 
-def scored_blocks(model, open_side, ids, relations, threads, consume, batch_size=None, progress=None, columns=None):
-    """Scores of every entity in the open place, block by block: consume(first, last, scores (last - first, N)).
+class Queries(typing.NamedTuple):
+    """Entities (n,) in relations (n,) whose other place is open: the tail (open_side 1), or the head (0)."""
 
-    open_side 1: ids (n,) are heads and tails are open; 0: the other way round. relations (n,). Memory is bounded by one
-    block for each thread: `batch_size` queries, by default 64, or fewer where N is large. columns: so many entities at
-    once, None for all; then consume(first, last, scores, start) is given those from `start` on, all tiles of a block in
-    turn.
+    ids: np.ndarray
+    relations: np.ndarray
+    open_side: int = 1
+
+
+def scored_blocks(model, queries, threads, consume, batch_size=None, progress=None, columns=None):
+    """Scores of every entity in the open place of Queries, block by block: consume(first, last, scores (last - first,
+    N)).
+
+    Memory is bounded by one block for each thread: `batch_size` queries, by default 64, or fewer where N is large.
+    columns: so many entities at once, None for all; then consume(first, last, scores, start) is given those from
+    `start` on, all tiles of a block in turn.
     """
+    ids, relations, open_side = queries
     n, entity, relation = model.n_entities, model.params["entity"], model.params["relation"]
     block, width = batch_size or max(1, min(64, 2**24 // n)), min(columns or n, n)
     mlp, own = kind_of(model) == kernels.ERMLP, kind_of(model) is OWN
@@ -60,15 +71,15 @@ def scored_blocks(model, open_side, ids, relations, threads, consume, batch_size
             local.scores = np.empty(block * width, model.dtype)
         given = entity[ids[first:last]]
         h, r, t = model.encode(given, relation[relations[first:last]], given)
-        queries = model.query_tails(h, r) if open_side else model.query_heads(r, t)
+        rows = model.query_tails(h, r) if open_side else model.query_heads(r, t)
         for number, tile in enumerate(tiles):
-            scores = local.scores[: len(queries) * tile.shape[1]].reshape(len(queries), -1)
+            scores = local.scores[: len(rows) * tile.shape[1]].reshape(len(rows), -1)
             if own:
-                scores[...] = model.match(queries, tile.T)
+                scores[...] = model.match(rows, tile.T)
             elif mlp:
-                kernels.hidden_scores(queries, tile, output_of(model), scores)
+                kernels.hidden_scores(rows, tile, output_of(model), scores)
             else:
-                np.matmul(queries, tile, out=scores)
+                np.matmul(rows, tile, out=scores)
             consume(first, last, scores, *([number * width] if columns else []))
         if progress:
             done.append(last - first)
@@ -77,6 +88,7 @@ def scored_blocks(model, open_side, ids, relations, threads, consume, batch_size
     threads.run(score, len(ids), size=block)
 
 
+LEAST, MOST = 16, 256  # questions of a block
 TILE = 4096  # entities that a block of questions is scored against at once: the scores stay in the cache
 
 
@@ -122,7 +134,7 @@ def rounding_bounds(model, tables, triples, side, longest):
     and sum |terms| <= || |given row| |r| || times the longest row, of norm `longest`."""
     rows, relation_rows, output = tables
     eps = float(np.finfo(model.dtype).eps)
-    if kind_of(model) is OWN:  # nothing is known of its rounding but the size of its scores: see `count_better_own`
+    if kind_of(model) is OWN:  # nothing is known of its rounding but the size of its scores: see `Questions.count_own`
         return np.full(len(triples), OWN_ROUNDING * eps)
     if (
         kind_of(model) == kernels.ERMLP
@@ -171,26 +183,33 @@ def leave_out(scores, start, questions, masked, among):
         row[ids] = kept
 
 
-def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, threads=None, progress=None,
-                 loopless=None, among=None):  # fmt: skip
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Among whom a right answer, itself always a candidate, is ranked.
+
+    loopless (R,) bool: where true, not the given entity. among: (heads, tails) as `ranges` gives them, not others; None
+    for all entities.
+    """
+
+    loopless: np.ndarray | None = None
+    among: tuple | None = None
+
+
+def rank_triples(model, triples, known=None, ties="realistic", threads=None, progress=None, candidates=Candidates()):
     """The rank of the right head among all entities for (?, r, t), and of the right tail for (h, r, ?).
 
     triples (n, 3) ids; known (m, 3): all true triples, of train, valid and test. Returns {"raw": ranks} and, with
     known, {"filtered": ranks}, (n, 2) float64 each, column 0 the head's rank, column 1 the tail's. Filtered: other true
     answers do not count. Ties: "optimistic" the best rank among equal scores, "pessimistic" the worst, "realistic"
     their mean. threads: a number, None for all, or a `Threads`. progress(done, total) is called, from any thread, as
-    ranks are found. loopless (R,) bool: where true, the given entity is no candidate (unless it is the answer). among:
-    (heads, tails) as `ranges` gives them, to rank among those candidates and the right answer alone; None for all.
-    CardkgeError for ids out of range, or a score that is NaN.
+    ranks are found. CardkgeError for ids out of range, or a score that is NaN.
 
     Scores come from matrix products, whose rounding depends on the place of an element. Where one is so near to the
     right answer's that this could matter, both are computed by `kernels.exact_scores`: so equal rows tie, and no rank
-    depends on the batch size, the threads or the BLAS library.
+    depends on the size of a block, the threads or the BLAS library.
     """
     if ties not in TIES:
         raise CardkgeError(f"ties must be one of {', '.join(TIES)}; found {ties}")
-    if batch_size is not None and batch_size < 1:
-        raise CardkgeError(f"batch size must be at least 1, found {batch_size}")
     check_finite(model.params)
     sizes = model.n_entities, model.n_relations
     check_vocabulary(model, triples)
@@ -205,10 +224,10 @@ def rank_triples(model, triples, known=None, ties="realistic", batch_size=None, 
                 progress(side * n + done, 2 * n)
 
             questions = Questions(model, triples, side, known_triples, tables, longest)
-            if loopless is not None:
-                questions.leave_out_loops(loopless)
-            questions.among = among and among[side]
-            questions.count(counts[side], threads, batch_size, progress and report)
+            if candidates.loopless is not None:
+                questions.leave_out_loops(candidates.loopless)
+            questions.among = candidates.among and candidates.among[side]
+            questions.count(counts[side], threads, progress and report)
     if (counts[:, :, 1] < 0).any():
         raise CardkgeError("a score is NaN: the parameters are too large for their dtype; no rank can be taken")
     share = {"optimistic": 0.0, "realistic": 0.5, "pessimistic": 1.0}[ties]
@@ -241,11 +260,11 @@ class Questions:
         kernels.exact_scores(kind, self.tables, self.tail_offset, self.place, self.asked, questions, entities, out)
         return out
 
-    def count(self, counts, threads, batch_size=None, progress=None):
+    def count(self, counts, threads, progress=None):
         """Adds (above, equal, above filtered, equal filtered) to counts (n, 4); a NaN makes the second negative."""
         n, own, local = len(self.asked), kind_of(self.model) is OWN, threading.local()
         # a block has its tiles in turn, and a tile stays in the cache; two blocks for each thread, not equally fast
-        block, width = batch_size or min(max(16, -(-n // (2 * threads.count))), 256), TILE
+        block, width = min(max(LEAST, -(-n // (2 * threads.count))), MOST), TILE
         if own:
             block, width = min(block, max(1, 2**24 // self.model.n_entities)), self.model.n_entities
         else:
@@ -259,9 +278,7 @@ class Questions:
             part = slice(first, last)
             leave_out(scores, start, self.named[part], self.masked[part], self.among)
             if own:
-                count_better_own(
-                    self.model, scores, self.tolerances[part], self.place, self.asked[part], self.known, first, counts
-                )
+                self.count_own(first, scores, counts)
                 return
             if not hasattr(local, "near"):
                 local.near = np.empty((2, block * min(width, self.model.n_entities)), np.int64)
@@ -275,9 +292,32 @@ class Questions:
                 exact = self.exact(questions, entities)
                 kernels.count_near(questions, entities, exact, right, starts, stops, known, counts)
 
-        scored_blocks(
-            self.model, self.place, self.named[:, 0], self.asked[:, 1], threads, count, block, progress, width
-        )
+        queries = Queries(self.named[:, 0], self.asked[:, 1], self.place)
+        scored_blocks(self.model, queries, threads, count, block, progress, width)
+
+    def count_own(self, first, scores, counts):
+        """`kernels.count_better` of the questions from `first` on, for a model that the kernels do not know: scores by
+        `match`, those near the right answer's again by `phi`."""
+        starts, stops, known = self.known
+        for place, row in enumerate(scores, first):
+            triple, answer, tolerance = self.asked[place], self.answers[place], self.tolerances[place]
+            others = known[starts[place] : stops[place]]
+            others = others[others != answer]
+            finite = row[np.isfinite(row)]
+            if np.isnan(row).any() or len(finite) == 0:
+                counts[place] = -1
+                continue
+            near = np.flatnonzero(np.abs(row - row[answer]) <= tolerance * max(1.0, float(np.abs(finite).max())))
+            near = np.union1d(near, answer)
+            above, equal = row > row[answer], np.zeros(len(row), bool)
+            exact = phi_of(self.model, triple, self.place, near)
+            right = exact[np.searchsorted(near, answer)]
+            above[near], equal[near] = exact > right, exact == right
+            if np.isnan(exact).any():
+                counts[place] = -1
+                continue
+            raw = above.sum(), equal.sum() - 1
+            counts[place] = *raw, raw[0] - above[others].sum(), raw[1] - equal[others].sum()
 
 
 def as_scored(model, triples, side):
@@ -295,31 +335,6 @@ def phi_of(model, triple, side, entities):
     """phi with these entities, in turn, in the open place of the triple: (n,)."""
     h, r, t = (np.full(len(entities), part) for part in triple)
     return model.score(h, r, entities) if side else model.score(entities, r, t)
-
-
-def count_better_own(model, scores, tolerances, side, triples, answers, first, counts):
-    """`kernels.count_better` for a model that the kernels do not know: scores by `match`, those near the right answer's
-    again by `phi`. answers = `true_answers`, whose line of question i is first + i, as in counts."""
-    starts, stops, known = answers
-    for i, (triple, row, tolerance) in enumerate(zip(triples, scores, tolerances)):
-        answer, place = triple[2 * side], first + i
-        others = known[starts[place] : stops[place]]
-        others = others[others != answer]
-        finite = row[np.isfinite(row)]
-        if np.isnan(row).any() or len(finite) == 0:
-            counts[place] = -1
-            continue
-        near = np.flatnonzero(np.abs(row - row[answer]) <= tolerance * max(1.0, float(np.abs(finite).max())))
-        near = np.union1d(near, answer)
-        above, equal = row > row[answer], np.zeros(len(row), bool)
-        exact = phi_of(model, triple, side, near)
-        right = exact[np.searchsorted(near, answer)]
-        above[near], equal[near] = exact > right, exact == right
-        if np.isnan(exact).any():
-            counts[place] = -1
-            continue
-        raw = above.sum(), equal.sum() - 1
-        counts[place] = *raw, raw[0] - above[others].sum(), raw[1] - equal[others].sum()
 
 
 def true_answers(triples, known, side, model):
@@ -346,9 +361,9 @@ def true_answers(triples, known, side, model):
     return limits[which], limits[which + 1], (pairs % n).astype(np.int32)
 
 
-def evaluate(model, triples, known=None, ties="realistic", batch_size=None, threads=None, progress=None, loopless=None):
+def evaluate(model, triples, known=None, ties="realistic", threads=None, progress=None, candidates=Candidates()):
     """{"filtered": metrics_by_side, "raw": metrics_by_side} of `rank_triples`; without known only "raw"."""
-    ranks = rank_triples(model, triples, known, ties, batch_size, threads, progress, loopless)
+    ranks = rank_triples(model, triples, known, ties, threads, progress, candidates)
     return {setting: metrics_by_side(ranks[setting]) for setting in sorted(ranks)}
 
 
@@ -407,7 +422,7 @@ def exact_sums(model, inverse, relations, subjects, threads, progress=None):
         kernels.sums_of_sigma(scores, sums[first:last])
 
     if len(relations):
-        scored_blocks(model, 0 if inverse else 1, subjects, relations, threads, add_up, progress=progress)
+        scored_blocks(model, Queries(subjects, relations, 0 if inverse else 1), threads, add_up, progress=progress)
     return sums
 
 

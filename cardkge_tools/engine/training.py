@@ -23,7 +23,7 @@ from cardkge import (
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.batches import Batches, QueryBatches, TripleBatches
 from cardkge_tools.engine.gradients import OWN, PlainGradients, SampledGradients, kind_of
-from cardkge_tools.engine.ranking import rank_triples
+from cardkge_tools.engine.ranking import Candidates, rank_triples
 from cardkge_tools.engine.softmax import SoftmaxGradients
 from cardkge_tools.engine.threads import Threads
 
@@ -186,7 +186,7 @@ def validate(run, dataset, threads):
     if not run.settings.validate_every or epoch % run.settings.validate_every:
         return {}, best
     loopless = without_loops(dataset.train, dataset.n_relations) if run.settings.no_loops else None
-    ranks = rank_triples(run.model, dataset.valid, dataset.known, threads=threads, loopless=loopless)
+    ranks = rank_triples(run.model, dataset.valid, dataset.known, threads=threads, candidates=Candidates(loopless))
     found, order = metrics(ranks["filtered"]), best_first(run.settings.loss)
     if best is None or order(found) > order(best):
         params = {name: array.copy() for name, array in run.model.params.items()}

@@ -17,7 +17,7 @@ from cardkge_tools.answers.opening import align_dataset, open_run, run_data
 from cardkge_tools.answers.runs import is_run, load_run, new_run, save_metrics, save_run
 from cardkge_tools.definitions.settings import option_name
 from cardkge_tools.definitions.softmax import without_loops
-from cardkge_tools.engine.ranking import evaluate
+from cardkge_tools.engine.ranking import Candidates, evaluate
 from cardkge_tools.engine.training import NonFinite, train
 from cardkge_tools.experiments.reports import at_chance, examples_per_step, show_few, show_metrics
 from cardkge_tools.graph.graphs import describe_data, later_occurrences, same_facts
@@ -196,7 +196,7 @@ def take_metrics(run, dataset, folder, threads, again):
         with counter("ranked") as progress:
             run.metrics = evaluate(
                 run.best_model(), dataset.test, known=dataset.known, threads=threads, progress=progress,
-                loopless=loopless,
+                candidates=Candidates(loopless),
             )  # fmt: skip
     except KeyboardInterrupt:
         click.echo(f"stopped while evaluating; {folder} is trained, evaluate with: {again}", err=True)

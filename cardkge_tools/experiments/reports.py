@@ -2,20 +2,22 @@
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 import numpy as np
 
 from cardkge import HITS, MODELS, CardkgeError, batch_limits, metrics_by_side, triple_keys
 from cardkge_tools import SPLITS
-from cardkge_tools.answers.opening import open_to_measure
+from cardkge_tools.answers.figures import import_pyplot, plot_history, plot_times, plot_violations, run_labels
+from cardkge_tools.answers.opening import open_beside, open_histories, open_to_measure
 from cardkge_tools.answers.runs import valid_times
 from cardkge_tools.definitions.softmax import without_loops
-from cardkge_tools.engine.checking import check_model
-from cardkge_tools.engine.own import use_model
-from cardkge_tools.engine.ranking import cardinality_violations, ranges, rank_triples
+from cardkge_tools.engine.own import check_model, use_model
+from cardkge_tools.engine.ranking import Candidates, cardinality_violations, ranges, rank_triples
+from cardkge_tools.graph.graphs import open_data
 from cardkge_tools.graph.spelling import counted_look_alikes
-from cardkge_tools.graph.splitting import described, leaks, related_relations
+from cardkge_tools.graph.splitting import leaks, related_record, related_relations
 from cardkge_tools.shell.download import dataset_table
 from cardkge_tools.shell.files import is_stdout, write_json
 from cardkge_tools.shell.terminal import brief, counter, interval, short, table
@@ -138,11 +140,21 @@ def show_leakage(leakage, test):
         table(rows, ["test triples of", "are in train as", "", "of", "%"], "ll")
 
 
+def show_data(name, columns, json_file):
+    """`data show`: the report of a data set, shown and written."""
+    dataset = open_data(name, columns)
+    report = data_report(dataset)
+    if json_file:
+        write_json(json_file, report)
+    if not is_stdout(json_file):
+        show_data_set(dataset, report)
+
+
 def data_report(dataset):
     """Sizes and leakage of a data set, for `data show`, as a dict for JSON."""
     sizes, names = (dataset.n_entities, dataset.n_relations), dataset.relations
     splits = {split: np.asarray(getattr(dataset, split)) for split in SPLITS}
-    related = related_relations(distinct_rows(dataset.known), *sizes)
+    related = related_relations(np.unique(dataset.known, axis=0), *sizes)
     found, (inverse, same) = leaks(dataset)
     keys = {split: triple_keys(*triples.T, *sizes) for split, triples in splits.items()}
     seen = np.zeros(sizes[0], bool)
@@ -162,14 +174,10 @@ def data_report(dataset):
         "relations": {name: {split: counts[split][r] for split in SPLITS} for r, name in enumerate(names)},
         **{split: len(triples) for split, triples in splits.items()},
         "warnings": list(dataset.warnings),
-        "related": [described(each, names) for each in related],
+        "related": [related_record(each, names) for each in related],
         "leakage": leakage,
         "look_alikes": counted_look_alikes(dataset.entities, names),
     }
-
-
-def distinct_rows(triples):
-    return np.unique(triples, axis=0)
 
 
 @dataclass(frozen=True)
@@ -207,7 +215,7 @@ def evaluation(run, dataset, how, threads, progress):
     among = ranges(dataset) if candidates == "range" else None
     no_loops = how.no_loops or run.settings.no_loops
     loopless = without_loops(dataset.train, dataset.n_relations) if no_loops else None
-    given = {"threads": threads, "progress": progress, "loopless": loopless, "among": among}
+    given = {"threads": threads, "progress": progress, "candidates": Candidates(loopless, among)}
     ranks = rank_triples(run.best_model(), triples, known, how.ties, **given)
     rows, report = [], {}
     sizes = {"triples": len(triples), "candidates": among_sizes(triples, among, dataset)}
@@ -282,6 +290,19 @@ def violations_json(part):
     return {relation: {n: None if v[n] == math.inf else v[n] for n in names} for relation, v in part.items()}
 
 
+def report_violations(folder, other, bounds, data, json_file, plot, threads):
+    """`violations`: of a run, and of another beside it (or None), shown, written and drawn."""
+    pyplot = import_pyplot(plot) if plot else None
+    runs, limits = open_beside(folder, other, data, bounds)
+    found = take_violations(runs, limits, threads)
+    if json_file:
+        write_json(json_file, {name: violations_json(part) for name, part in found.items()})
+    if not is_stdout(json_file):
+        show_violations(found)
+    if plot:
+        plot_violations(pyplot, found, plot, run_labels({name: each for name, (each, _) in runs.items()}))
+
+
 def examples_per_step(settings, n_triples):
     """The mean number of examples of a step: positive triples and corruptions, or queries (softmax)."""
     if settings.loss == "softmax":
@@ -340,6 +361,23 @@ def show_history(run):
     names = {"valid_mrr": "valid MRR %", "valid_hits@10": "valid hits@10 %"}
     headers = ["epoch", *(names.get(name, name) for name in columns), *[""] * bool(best)]
     table([row[: len(headers)] for row in rows], headers, "r" * (len(columns) + 1) + "l" * bool(best))
+
+
+def report_history(folder, others, plot, json_file):
+    """`history`: the curve of a run, or those of several over the time, shown, written or drawn."""
+    pyplot = import_pyplot(plot) if plot else None
+    runs = open_histories([folder, *others])
+    curves = {name: curve(run) for name, run in runs.items()}
+    if plot and others:
+        plot_times(pyplot, runs, plot)
+    elif plot:
+        plot_history(pyplot, *runs.values(), plot, Path(folder).resolve().name)
+    if json_file:
+        write_json(json_file, curves if others else curves[str(folder)])
+    if others and not (plot or is_stdout(json_file)):
+        show_times(runs)
+    elif not (plot or is_stdout(json_file)):
+        show_history(*runs.values())
 
 
 def show_times(runs):

@@ -1,31 +1,48 @@
-"""The paper's tables and figures, its values beside ours."""
+"""The paper's tables and figures, its values beside ours; controls of the regulariser; means over seeds."""
 
-from cardkge import SAMPLINGS, CardkgeError, cardinality_sums, mine_bounds
+import math
+import re
+from dataclasses import replace
+
+import click
+import numpy as np
+
+from cardkge import (
+    SAMPLINGS,
+    CardkgeError,
+    batch_limits,
+    bounded_relations,
+    cardinality_sums,
+    corruptions,
+    draw_samples,
+    mine_bounds,
+    objective,
+    training_bounds,
+)
 from cardkge_tools import SPLITS
+from cardkge_tools.answers.figures import import_pyplot, plot_lambda
 from cardkge_tools.answers.opening import open_run
 from cardkge_tools.engine.ranking import completions
-from cardkge_tools.experiments.controls import control_bounds, control_table, share_cell
 from cardkge_tools.experiments.reports import METRICS
-from cardkge_tools.experiments.statistics import amount, estimate, percent
-from cardkge_tools.experiments.trials import average_sum, make_trial, run_trials, trial_name
+from cardkge_tools.experiments.trials import Place, average_sum, make_trial, run_trials, trial_name
+from cardkge_tools.graph.bound_files import write_bounds
 from cardkge_tools.graph.graphs import known_answers, open_data
-from cardkge_tools.graph.spelling import found as found_name
+from cardkge_tools.graph.spelling import id_of
 from cardkge_tools.shell.download import PROJECT_DATA, dataset_table
-from cardkge_tools.shell.files import read_json
-from cardkge_tools.shell.options import MODEL_TITLES
-from cardkge_tools.shell.terminal import interval, short
+from cardkge_tools.shell.files import is_stdout, made_folder, read_json, write_json
+from cardkge_tools.shell.options import MODEL_TITLES, PAPER_TABLES
+from cardkge_tools.shell.terminal import interval, listed, say, short, table, warn
 
 
 class Reproduction:
     """What `reproduce` was asked for, and a method for each table of PAPER_TABLES that returns headers and rows."""
 
-    def __init__(self, data, models, seeds, project, quick, out, jobs, threads):
+    def __init__(self, data, models, seeds, project, quick, place):
         facts = read_json(PROJECT_DATA / "reproduction.json")
         self.paper, self.people, self.lambdas = (facts[name] for name in ("paper", "people", "lambdas"))
         self.recipes, self.unprojected, self.quick_train = facts["recipes"], facts["unprojected"], facts["quick"]
         self.project, self.data, self.models, self.seeds, self.quick = project, data, models, range(seeds), quick
-        self.run_options = {"out": out, "jobs": jobs, "threads": threads}
-        self.notes, self.points = [], {}
+        self.place, self.notes, self.points = place, [], {}
 
     def pairs(self):
         """The (data set, model) pairs asked for."""
@@ -67,7 +84,7 @@ class Reproduction:
 
     def outcomes(self, trials, bounds=None):
         """The outcomes of trials, under the same keys; what was run is noted."""
-        outcomes, failed = run_trials(list(trials.values()), **self.run_options, bounds=bounds)
+        outcomes, failed = run_trials(list(trials.values()), self.place, bounds)
         for name, error in failed.items():
             raise CardkgeError(f"{len(failed)} of {len(trials)} runs failed; {name}: {error}")
         seconds = sum(outcome["seconds"] for outcome in outcomes)
@@ -209,9 +226,9 @@ class Reproduction:
         self.outcomes(trials)
         rows = []
         for (data, model, variant), trial in trials.items():
-            run, dataset = open_run(self.run_options["out"] / trial_name(trial), data)
+            run, dataset = open_run(self.place.out / trial_name(trial), data)
             head, relation = self.people[data]
-            h, r = found_name(run.entities, head, "entity"), found_name(run.relations, relation, "relation")
+            h, r = id_of(run.entities, head, "entity"), id_of(run.relations, relation, "relation")
             ids, probabilities, _ = completions(run.best_model(), r, head=h)
             likely, total = sum(p > 0.8 for p in probabilities), cardinality_sums(run.best_model(), r, [h])[0]
             known = known_answers(dataset, 0, h, r)
@@ -226,3 +243,206 @@ class Reproduction:
             share = f"; gradient {share_cell(self, trial)} %" if variant != "plain" else ""
             rows.append([*start, f"{likely} with p > 0.8; X = {short(total)}{share}", "", "", count])
         return ["data", "model", "", "query", "tail", "known", "p", "paper"], rows
+
+
+L2 = (0.0001, 0.001, 0.01)  # of which valid chooses
+NO_BOUNDS, EXTRA = "none", "none; extra negatives"
+
+
+def wrong_bounds(mined):
+    """Bounds (R, 2) to give in place of the mined ones: name of the control -> (R, 2) float64."""
+    return {
+        "mined, permuted": np.roll(mined, 1, axis=0),  # each relation has those of the one before
+        "[0, 0]": np.zeros_like(mined),
+        "mined, uppers x 3": mined * [1, 3],
+    }
+
+
+def control_bounds(plan, data):
+    """Name of the control -> what --bounds takes; the files are written into the folder of the runs. "true" is
+    bounds.tsv of the data's folder, where there is one."""
+    dataset, folder = open_data(data, "hrt"), plan.place.out / "bounds"
+    true = dataset.folder / "bounds.tsv"
+    given = {"true": str(true)} if true.is_file() else {}
+    given["mined"] = "mined"
+    mined = mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations)
+    with made_folder(folder):
+        for name, bounds in wrong_bounds(mined).items():
+            path = folder / (re.sub(r"\W+", "-", f"{data} {name}").strip("-") + ".tsv")
+            write_bounds(path, bounds, dataset.relations)
+            given[name] = str(path)
+    return given
+
+
+def control_options(given, regulariser):
+    """Name of the row -> the options that a run has beside those of a plain one."""
+    sampled = {name: value for name, value in regulariser.items() if name != "bounds"}
+    options = {NO_BOUNDS: {}} | {f"none; L2 {weight:g}": {"l2": weight} for weight in L2}
+    options |= {name: regulariser | {"bounds": bounds} for name, bounds in given.items()}
+    return options | {EXTRA: sampled | {"extra-negatives": True}}
+
+
+def gradient_share(run, dataset):
+    """|lambda d sum G| / (|d loss| + |lambda d sum G|), norms over all parameters of the kept model, for a batch of its
+    training; the extra negatives stand in place of G where the run has these."""
+    settings, model, rng = run.settings, run.best_model(), np.random.default_rng(run.settings.seed)
+    limits = training_bounds(run.bounds, settings, model.n_relations)
+    last = batch_limits(len(dataset.train), settings)[1]
+    triples = dataset.train[rng.permutation(len(dataset.train))[:last]]
+    ends = corruptions(rng, triples, settings.negatives, model.n_entities)
+    relations = np.repeat(triples[:, 1:2], ends.shape[1], axis=1)
+    batch = model, ends[..., 0], relations, ends[..., 1]
+    samples = draw_samples(rng, dataset.train, bounded_relations(limits), model.n_entities, settings)
+    plain = replace(settings, l2=0.0)
+    _, without = objective(*batch, plain)
+    _, with_penalty = objective(*batch, plain, limits, samples)
+    loss = np.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in without.values()))
+    penalty = np.sqrt(
+        sum(float(((g - without[name]).astype(np.float64) ** 2).sum()) for name, g in with_penalty.items())
+    )
+    return penalty / (loss + penalty)
+
+
+def share_cell(plan, trial):
+    """`gradient_share` of a finished run, in percent, for a table."""
+    return f"{100 * gradient_share(*open_run(plan.place.out / trial_name(trial), trial['data'])):.1f}"
+
+
+def control_rows(plan, data, model):
+    """The rows of one data set and one model."""
+    given = control_bounds(plan, data)
+    true = given.get("true", "mined")
+    options = control_options(given, plan.recipe(data, model)["regulariser"])
+    keys = [(name, seed) for name in options for seed in plan.seeds]
+    trials = {key: plan.trial(data, model, "plain", key[1], options[key[0]]) for key in keys}
+    found = plan.outcomes(trials, lambda trial: true)
+    of = {name: [found[name, seed] for seed in plan.seeds] for name in options}
+
+    def valid(name):
+        return float(np.mean([outcome["valid"]["hits@10"] for outcome in of[name]]))
+
+    decayed = [name for name in options if "L2" in name]
+    chosen = max(decayed, key=valid)
+    plan.notes.append(
+        f"{data}, {MODEL_TITLES[model]}: violations are of the {'true' if 'true' in given else 'mined'} bounds; "
+        "hits@10 % on valid: " + ", ".join(f"{name} {100 * valid(name):.2f}" for name in options)
+    )
+    rows, start = [], [data, MODEL_TITLES[model]]
+    for name in options:
+        if name in decayed and name != chosen:
+            continue
+        share = ""
+        if name not in (NO_BOUNDS, *decayed):
+            share = share_cell(plan, trials[name, 0])
+        rows.append(
+            [*start, name, *cells(of[name], of[NO_BOUNDS] if name != NO_BOUNDS else None), share, str(len(plan.seeds))]
+        )
+        start = ["", ""]
+    return rows
+
+
+def cells(outcomes, plain):
+    """The figures of a row; plain: the outcomes without bounds, to subtract."""
+
+    def test(name, outcomes):
+        return [outcome["test"]["filtered"]["both"][name] for outcome in outcomes]
+
+    def over_relations(name):
+        return [float(np.mean([v[name] for v in outcome["violations"].values()])) for outcome in outcomes]
+
+    return [
+        percent(estimate(test("mrr", outcomes))),
+        percent(estimate(test("mrr", outcomes), test("mrr", plain)), True) if plain else "",
+        percent(estimate(test("hits@10", outcomes))),
+        percent(estimate(over_relations("outside"))),
+        amount(estimate(over_relations("mean"))),
+    ]
+
+
+def control_table(plan):
+    """Headers and rows of `reproduce controls`."""
+    for data in plan.data:  # all of them before the first run
+        open_data(data, "hrt")
+    rows = [row for pair in plan.pairs() for row in control_rows(plan, *pair)]
+    headers = ["MRR %", "minus none", "hits@10 %", "outside %", "mean X", "gradient %", "seeds"]
+    return ["data", "model", "bounds in training", *headers], rows
+
+
+# t with P(|T| <= t) = 0.95, of Student's distribution with 1, 2, ... 29 degrees of freedom
+T_95 = (
+    12.70620474, 4.30265273, 3.182446305, 2.776445105, 2.570581836, 2.446911851, 2.364624252, 2.306004135,
+    2.262157163, 2.228138852, 2.20098516, 2.17881283, 2.160368656, 2.144786688, 2.131449546, 2.119905299,
+    2.109815578, 2.10092204, 2.093024054, 2.085963447, 2.079613845, 2.073873068, 2.06865761, 2.063898562,
+    2.059538553, 2.055529439, 2.051830516, 2.048407142, 2.045229642,
+)  # fmt: skip
+
+
+def estimate(values, minus=None, relative=False):
+    """Mean of values (n,), one for each seed, and the half width of its 95 % confidence interval, by Student's t with
+    n - 1 degrees of freedom, from 30 values on with 29, a little too wide: {"mean", "interval"}. The interval of one
+    value is None, for it is unknown.
+
+    With `minus` (n,), of the paired differences values - minus; relative: as shares of minus, not finite where minus
+    is 0. Raises CardkgeError for no values, or for pairs that lack one.
+    """
+    values = np.asarray(values, np.float64)
+    if minus is not None:
+        minus = np.asarray(minus, np.float64)
+        if len(minus) != len(values):
+            raise CardkgeError(f"pairs need as many values on both sides, found {len(values)} and {len(minus)}")
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values = (values - minus) / (minus if relative else 1)
+    n = len(values)
+    if n == 0:
+        raise CardkgeError("an estimate needs a value, found none")
+    with np.errstate(invalid="ignore"):
+        interval = float(T_95[min(n - 1, len(T_95)) - 1] * values.std(ddof=1) / math.sqrt(n)) if n > 1 else None
+    return {"mean": float(values.mean()), "interval": interval}
+
+
+def percent(value, signed=False):
+    """An estimate in percent, with its interval."""
+    sign = "+" if signed else ""
+    text = f"{100 * value['mean']:{sign}.2f}"
+    return text if value["interval"] is None else f"{text} ± {100 * value['interval']:.2f}"
+
+
+def amount(value, signed=False):
+    """An estimate of a sum, with its interval."""
+    text = ("+" if signed and value["mean"] >= 0 else "") + short(value["mean"])
+    return text if value["interval"] is None else f"{text} ± {short(value['interval'])}"
+
+
+def reproduce_table(table_name, options, given, markdown, plot, json_file):
+    """`reproduce TABLE`: the table, shown and written; options: those of `Reproduction` and `Place` by name, given: the
+    names of those on the command line."""
+    method, _, its_data, its_models = PAPER_TABLES[table_name]
+    chosen = listed(options["models"] or its_models)
+    for name in chosen:
+        if name not in MODEL_TITLES:
+            raise click.UsageError(f"--models: {name!r} is none of {', '.join(MODEL_TITLES)}.")
+    data, quick = listed(options["data"] or ("families" if options["quick"] else its_data)), options["quick"]
+    place = Place(options["out"], options["jobs"], options["threads"])
+    plan = Reproduction(data, chosen, options["seeds"], options["project"], quick, place)
+    if not plan.data or (its_models and not chosen):
+        raise click.UsageError("--data and --models need a name each.")
+    if plot and (table_name != "lambda" or len(plan.pairs()) != 1):
+        raise click.UsageError("--plot is for `reproduce lambda` of one data set and one model.")
+    pyplot = import_pyplot(plot) if plot else None
+    unused = ["seeds"] if method == "poe" else [] if its_models else ["models", "seeds", "jobs", "threads", "project"]
+    for name in unused:
+        if name in given:
+            warn(f"--{name} makes no difference to the table {table_name}")
+    for name in data:
+        if its_models and not quick and name not in plan.recipes:
+            warn(f"{name} has no recipe of its own in data/reproduction.json; the one named default is used")
+    headers, rows = getattr(plan, method)()
+    if json_file:
+        write_json(json_file, {"columns": headers, "rows": rows, "notes": plan.notes})
+    if not is_stdout(json_file):
+        table(rows, headers, "l" * len(headers), "github" if markdown else "simple")
+    for note in plan.notes:
+        say(note, err=True)
+    if plot:
+        (((name, model), points),) = plan.points.items()
+        plot_lambda(pyplot, points, plot, f"{name}, {MODEL_TITLES[model]}")

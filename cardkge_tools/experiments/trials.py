@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 import zlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -38,6 +38,17 @@ from cardkge_tools.shell.terminal import say, table, warn
 from cardkge_tools.shell.workers import VIOLATIONS, carry_out, commands_of, this_program
 
 LONGEST_NAME = 240  # of a run's folder in bytes of UTF-8, before a checksum; file systems take 255
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where runs are done: in folders under `out`, `jobs` at a time with `threads` each (None: they share the cores),
+    or by the workers of a Dask `cluster`, an address."""
+
+    out: Path
+    jobs: int = 1
+    threads: int | None = None
+    cluster: str | None = None
 
 
 def make_trial(options, where):
@@ -177,8 +188,8 @@ def average_sum(violations):
     return float(np.mean([v["mean"] for v in violations.values()]))
 
 
-def run_trials(trials, out, jobs, threads, cluster=None, bounds=None):
-    """Run what is missing of the trials under `out`. Returns their outcomes, None for one that failed, and the errors:
+def run_trials(trials, place, bounds=None):
+    """Run what is missing of the trials at a Place. Returns their outcomes, None for one that failed, and the errors:
     name of the trial -> line.
 
     An outcome is `read_outcome`; where bounds(trial) names bounds, with "violations", as `read_violations` gives them.
@@ -190,23 +201,23 @@ def run_trials(trials, out, jobs, threads, cluster=None, bounds=None):
             dataset = open_data(*source)
             datasets[source] = dataset, describe_data(dataset)
         dataset, data = datasets[source]
-        task = tasks[trial_name(trial)] = trial_task(trial, out, bounds and bounds(trial))
+        task = tasks[trial_name(trial)] = trial_task(trial, place.out, bounds and bounds(trial))
         its_bounds, _ = find_bounds(trial.get("bounds", "none"), dataset)
         reported = bounds and reported_bounds(bounds(trial), dataset)
         expected[task["folder"]] = trial, dataset.relations, data, its_bounds, reported
     del datasets, dataset  # their memory is for the runs
-    with made_folder(out):
+    with made_folder(place.out):
         for folder, its in expected.items():
             if os.path.exists(os.path.join(folder, "config.json")):
                 check_trial(Path(folder), *its)
         missing = [task for task in tasks.values() if commands_of(task)]
         if len(missing) < len(tasks):
-            say(f"{len(tasks) - len(missing)} of {len(tasks)} runs are in {out} already", err=True)
+            say(f"{len(tasks) - len(missing)} of {len(tasks)} runs are in {place.out} already", err=True)
         failed = {}
         if missing:
-            jobs = min(jobs, len(missing))
-            threads = threads or (1 if cluster else max(1, count_cores() // jobs))
-            failed = carry_out(missing, jobs, threads, cluster)
+            jobs = min(place.jobs, len(missing))
+            threads = place.threads or (1 if place.cluster else max(1, count_cores() // jobs))
+            failed = carry_out(missing, jobs, threads, place.cluster)
     outcomes = {}
     for name in tasks.keys() - failed.keys():
         folder = Path(tasks[name]["folder"])
@@ -308,12 +319,12 @@ def validated_trial(options, where):
     return trial
 
 
-def search(grid, grid_file, given, out, jobs, threads, cluster, json_file=None):
-    """`tune`: every combination of a grid, the best on valid shown first; trials.csv in the folder `out` has them all.
+def search(grid, grid_file, given, place, json_file=None):
+    """`tune`: every combination of a grid, the best on valid shown first; trials.csv in the Place's folder has all.
 
     grid: texts NAME=V,V,...; grid_file: a TOML file or None; given: options fixed on the command line, name -> value.
     """
-    fixed, axes = read_grid(grid_file, grid)
+    out, (fixed, axes) = place.out, read_grid(grid_file, grid)
     if grid_file:
         with located(grid_file):
             train_context(fixed)
@@ -323,7 +334,7 @@ def search(grid, grid_file, given, out, jobs, threads, cluster, json_file=None):
     for name in fixed.keys() & axes.keys():
         raise click.UsageError(f"{name} is in the grid and fixed too; leave one of them out.")
     trials = plan_trials(grid_file, fixed, axes)
-    outcomes, failed = run_trials([trial for _, trial in trials.values()], out, jobs, threads, cluster)
+    outcomes, failed = run_trials([trial for _, trial in trials.values()], place)
     outcomes = dict(zip(trials, outcomes, strict=True))
     for name, outcome in outcomes.items():
         if outcome and outcome["valid"] is None:

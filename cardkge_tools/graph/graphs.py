@@ -1,5 +1,6 @@
 """Graphs: triple files, data sets, vocabularies."""
 
+import functools
 import hashlib
 import itertools
 import os
@@ -12,10 +13,11 @@ import numpy as np
 
 from cardkge import CardkgeError, triple_keys
 from cardkge_tools import SPLIT_FILES, SPLITS, TRIPLE_FILES
-from cardkge_tools.graph.spelling import is_header, look_alike_warnings
+from cardkge_tools.graph import rdf
+from cardkge_tools.graph.spelling import first_lines_warnings, look_alike_warnings
 from cardkge_tools.shell.download import fetch_dataset, locate_dataset, read_table, where_to_put
 from cardkge_tools.shell.files import is_packed, read_blocks, without_gz
-from cardkge_tools.shell.terminal import shown, warn
+from cardkge_tools.shell.terminal import warn
 
 
 class Triples(np.ndarray):
@@ -143,11 +145,6 @@ def _read_triple_blocks(path, columns, skipped):
 _NODE = r"(?:<[^<>\s]*>|_:[^\s<>\"]+)"
 _LITERAL = r'"(?:[^"\\]|\\.)*"(?:@[\w-]+|\^\^<[^<>\s]*>)?'
 _STATEMENT = re.compile(rf"[ \t]*{_NODE}\s*<[^<>\s]*>\s*(?:{_NODE}|{_LITERAL})\s*(?:{_NODE}\s*)?\.\s*(?:#.*)?")
-_FORMATS = (  # how a line begins -> the format, and the ending by which `import` knows it
-    (r"\s*(@prefix|@base|PREFIX|BASE)\s", "Turtle", ".ttl"),
-    (r"\s*(<\?xml|<!DOCTYPE|<rdf:RDF)", "RDF/XML", ".rdf"),
-    (r"\s*[\[{]\s*($|[\[{\"])", "JSON-LD", ".jsonld"),
-)
 
 
 def as_format(path, ending):
@@ -170,48 +167,14 @@ def refuse_statements(path, number, text):
 
 
 def other_format(path, lines):
-    """What is to be said of lines that are no three names: the format that they look like, and what reads it."""
+    """The end of the message about lines that are not three names: the format that they look like, what reads it."""
     lines = [line for line in lines if line.strip()][:1000]
-    for line in lines[:1]:
-        for pattern, name, ending in _FORMATS:
-            if re.match(pattern, line):
-                return f"; this looks like {name}: {as_format(path, ending)}"
+    if like := rdf.format_like("\n".join(lines), functools.partial(as_format, path)):
+        return like
     for delimiter in ",;| ":
         if lines and all("\t" not in line and line.count(delimiter) == 2 for line in lines):
             return f"; with {delimiter!r} between: `cardkge import {path} --delimiter {delimiter!r} --out DIR` reads it"
     return ""
-
-
-# --- first lines
-
-
-def first_lines_warnings(splits, names, others=()):
-    """A sentence about first lines that look like a header: a word that names a column in each field, or names that
-    stand in no line but such ones.
-
-    splits: a dict of file or split to its triples (n, 3), in the order of the lines; others: triples beside them.
-    names: (names of entities, names of relations), by id.
-    """
-    firsts = {split: triples[0].tolist() for split, triples in splits.items() if len(triples) > 1}
-    rest = [triples[1:] if split in firsts else triples for split, triples in splits.items()] + list(others)
-    found = []
-    for split, (h, r, t) in firsts.items():
-        unique = len(splits[split]) > 3 and h != t and not any(_has(part, h, r, t) for part in rest)
-        if unique or is_header([names[0][h], names[1][r], names[0][t]]):
-            found.append(split)
-    if not found:
-        return []
-    h, r, t = firsts[found[0]]
-    line = ", ".join(shown(names[kind][i], quoted=True) for kind, i in ((0, h), (1, r), (0, t)))
-    return [
-        f"the first line of {', '.join(found)} looks like a header ({line}), and is taken for a triple; if it is one,"
-        " remove it, or let `cardkge import FILE --header` read the file"
-    ]
-
-
-def _has(triples, head, relation, tail):
-    """Whether one of the names stands in the triples."""
-    return (triples[:, 1] == relation).any() or np.isin(triples[:, ::2], (head, tail)).any()
 
 
 def read_triples(path, columns="hrt"):

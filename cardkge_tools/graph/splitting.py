@@ -12,13 +12,15 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
 import numpy as np
 
 from cardkge import CardkgeError
 from cardkge_tools import SPLIT_FILES, SPLITS, TRIPLE_FILES
+from cardkge_tools.graph.exchange import write_triples
 from cardkge_tools.graph.graphs import load_triples
-from cardkge_tools.graph.importing import write_triples
-from cardkge_tools.shell.files import make_folder, replace_file
+from cardkge_tools.shell.files import is_stdout, make_folder, replace_file, write_json
+from cardkge_tools.shell.terminal import table, warn
 
 SHARE, SUPPORT = 0.5, 2
 
@@ -45,7 +47,7 @@ class Related:
         return "symmetric" if self.first == self.second else "inverse"
 
 
-def described(related, relations):
+def related_record(related, relations):
     """A Related for JSON."""
     names = {"kind": related.kind, "relation": relations[related.first], "other": relations[related.second]}
     return names | {"pairs": related.pairs, "shares": [related.first_share, related.second_share]}
@@ -193,11 +195,12 @@ class Parts:
     copied: list
 
 
-def split_folder(folder, out, valid=0.05, test=0.1, seed=0, group=True, columns="hrt", force=False):
+def split_folder(folder, out, shares=(0.05, 0.1), seed=0, group=True, columns="hrt", force=False):
     """Split the triples of a folder (`triples.tsv`, or train, valid and test, merged) into the folder `out`.
 
-    The files that are none of triples are copied. Returns Parts. Raises CardkgeError where `out` has splits already
-    and force is false, where a split would be empty, and for what `load_triples` raises.
+    shares: of the triples, for valid and for test. Files that hold no triples are copied. Returns Parts. Raises
+    CardkgeError where `out` has splits already and force is false, where a split would be empty, and for what
+    `load_triples` raises.
     """
     folder, out = Path(folder), Path(out)
     found = [name for names in SPLIT_FILES.values() for name in names]
@@ -207,9 +210,9 @@ def split_folder(folder, out, valid=0.05, test=0.1, seed=0, group=True, columns=
     triples, entities, relations, warnings = load_triples(folder, columns)
     related = related_relations(triples, len(entities), len(relations))
     groups = groups_of(triples, related, len(entities), len(relations)) if group and related else None
-    parts = split_triples(triples, len(entities), len(relations), valid, test, seed, groups)
+    parts = split_triples(triples, len(entities), len(relations), *shares, seed, groups)
     sizes = {split: int(np.count_nonzero(parts == part)) for part, split in enumerate(SPLITS)}
-    wanted = {"valid": round(valid * len(triples)), "test": round(test * len(triples))}
+    wanted = {split: round(share * len(triples)) for split, share in zip(SPLITS[1:], shares)}
     for split, number in wanted.items():
         if not sizes[split]:
             raise CardkgeError(
@@ -231,3 +234,28 @@ def split_folder(folder, out, valid=0.05, test=0.1, seed=0, group=True, columns=
                 replace_file(out / name, lambda file: shutil.copyfileobj(source, file), packed=False)
     number = len(triples) if groups is None else int(groups.max()) + 1
     return Parts(sizes, wanted, related, relations, len(triples) - number, tuple(warnings), copied)
+
+
+def run_split(folder, out, group, json_file, options):
+    """Split a folder and say what came of it."""
+    shares = options.pop("valid"), options.pop("test")
+    parts = split_folder(folder, out, shares, group=group, **options)
+    for message in parts.warnings:
+        warn(message)
+    for split, number in parts.wanted.items():
+        if parts.sizes[split] < 0.9 * number:
+            warn(f"{split}: {parts.sizes[split]:,} triples, {number:,} were wanted: train needs the others")
+    related = [related_record(each, parts.relations) for each in parts.related]
+    if json_file:
+        report = {"folder": str(out), **parts.sizes, "related": related, "kept_together": parts.groups if group else 0}
+        write_json(json_file, report)
+    if is_stdout(json_file):
+        return
+    click.echo(f"{out}: " + ", ".join(f"{number:,} {split}" for split, number in parts.sizes.items()))
+    if related:
+        together = "kept together" if group else "parted by --no-group"
+        click.echo(f"\nrelations that say the same, whose facts are {together}:\n")
+        rows = [[e["kind"], e["relation"], e["other"], f"{e['pairs']:,}"] for e in related]
+        table(rows, ["", "relation", "other", "pairs"], "lll")
+    if parts.copied:
+        click.echo(f"\ncopied: {', '.join(parts.copied)}")

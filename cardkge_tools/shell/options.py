@@ -31,7 +31,7 @@ class ModelName(click.Choice):
     def convert(self, value, param, ctx):
         if ":" not in value and not value.endswith(".py"):
             return super().convert(value, param, ctx)
-        from cardkge_tools.engine.checking import trusted_model
+        from cardkge_tools.engine.own import trusted_model
 
         return trusted_model(value)
 
