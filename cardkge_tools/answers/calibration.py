@@ -328,9 +328,7 @@ def _candidates(model, train, valid, pairs, threads, progress):
         starts, taken = excluded.of(heads[part], relations[part])
         found_starts, found = answers.of(heads[part], relations[part])
         taken_row, found_row = np.repeat(row, np.diff(starts)), np.repeat(row, np.diff(found_starts))
-        scores = scores.astype(np.float64)
-        if not np.isfinite(scores).all():
-            raise CardkgeError("calibration: a score is not finite; train again, with a smaller learning rate say")
+        scores = scores.copy()
         scores[taken_row, taken] = -np.inf
         weight, is_found = np.zeros(scores.shape), np.zeros(scores.shape, bool)
         top = np.argpartition(scores, n - best, axis=1)[:, n - best :]
@@ -341,11 +339,19 @@ def _candidates(model, train, valid, pairs, threads, progress):
         np.add.at(weight, (drawn_row, draws[part][fresh]), each[drawn_row])
         is_found[found_row, found] = True
         i, t = np.nonzero(weight > 0)
-        others = np.where(is_found, -np.inf, scores)
-        highest = np.maximum(others.max(1), -1e300)
-        with np.errstate(divide="ignore"):
-            rest = np.log(np.exp(others - highest[:, None]).sum(1)) + highest
-        blocks[first] = np.bincount(i, minlength=len(row)), scores[i, t], is_found[i, t], weight[i, t], rest
+        others, sums, highest = scores.copy(), np.empty(len(row)), np.empty(len(row), scores.dtype)
+        others[found_row, found] = -np.inf
+        kernels.log_sums(others, highest, sums)
+        sums[highest == -np.inf] = -np.inf  # valid has all candidates
+        if np.isnan(sums).any() or not np.isfinite(scores[i, t]).all():
+            raise CardkgeError("calibration: a score is not finite; train again, with a smaller learning rate say")
+        blocks[first] = (
+            np.bincount(i, minlength=len(row)),
+            scores[i, t].astype(float),
+            is_found[i, t],
+            weight[i, t],
+            sums,
+        )
 
     with Threads(threads) as pool:
         scored_blocks(model, Queries(heads, relations), pool, collect, block_of(n), progress)
