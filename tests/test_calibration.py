@@ -248,6 +248,9 @@ def test_a_relation_is_held_at_what_all_have_in_common():
     loose, tight = (fit(queries, 4, 1, precision) for precision in (0.05, 1e6))
     np.testing.assert_allclose(tight[:, :-1], np.tile(tight[2, :-1], (4, 1)), atol=1e-2)
     np.testing.assert_allclose(loose[2], np.append(tight[2, :-1], calibration.CEILING[0]), atol=1e-6)
+    zero = np.zeros(N_FEATURES + 2)  # what is common is the fit of all, held at 0, the ceiling apart
+    _, gradient = calibration_objective(loose[2], many, zero, np.append(zero[1:] + calibration.COMMON, 0))
+    assert np.abs(gradient[:-1]).max() < 0.1 and np.abs(loose[2, :-1]).max() > 0.02
     away = np.abs(loose - loose[2])[:, :-1].max(1)
     assert away[0] > 0.1 and away[0] > away[3] > away[2] == 0
     np.testing.assert_array_equal(loose, fit(queries, 4, 2, 0.05))
