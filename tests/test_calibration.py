@@ -13,7 +13,7 @@ import cardkge
 import kernels
 from cardkge import CardkgeError
 from cardkge_tools.answers import calibration
-from cardkge_tools.answers.calibration import FOLDS, Queries, calibrate, fit
+from cardkge_tools.answers.calibration import FOLDS, Turns, calibrate, fit
 from cardkge_tools.answers.decoding import log_odds, log_softmax_of
 from cardkge_tools.definitions.counting import (
     N_FEATURES,
@@ -155,10 +155,10 @@ def test_features_of_a_pair():
 
 
 def as_queries(queries):
-    """The Queries of dicts, of one relation."""
+    """The Turns of dicts, of one relation."""
     column = lambda name: np.array([q[name] for q in queries])  # noqa: E731
     rows = tuple(np.concatenate([q[name] for q in queries]) for name in ("log_softmax", "found", "weights"))
-    return Queries(
+    return Turns(
         np.append(0, np.cumsum([len(q["found"]) for q in queries])), rows, column("features"),
         column("lower").astype(np.int64), np.minimum(column("upper"), calibration.NO_LIMIT).astype(np.int64),
         column("known_share"), column("share"), column("weight"), np.zeros(len(queries), int), np.zeros(3), np.ones(3),
@@ -166,7 +166,7 @@ def as_queries(queries):
 
 
 def by_kernel(queries, parameters, chosen=None):
-    """(log P(V), its gradient) of each of the chosen Queries."""
+    """(log P(V), its gradient) of each of the chosen Turns."""
     chosen = np.arange(len(queries.relations)) if chosen is None else chosen
     values, gradients = np.empty(len(chosen)), np.empty((len(chosen), len(parameters)))
     of = queries.features, queries.least, queries.most, queries.known_share, queries.share
@@ -223,7 +223,7 @@ def test_the_fit_finds_what_the_data_was_drawn_from(lower, upper):
     facts = sample(rng, odds, lower, upper)
     found = facts & (rng.random((n, m)) < v)
     limits = np.full(n, lower), np.full(n, min(upper, calibration.NO_LIMIT))
-    queries = Queries(
+    queries = Turns(
         np.arange(0, n * m + 1, m), (x.ravel(), found.ravel(), np.ones(n * m)), features,
         *(each.astype(np.int64) for each in limits), np.zeros(n), np.full(n, v), np.ones(n), np.zeros(n, int),
         np.zeros(3), np.ones(3),
@@ -248,6 +248,9 @@ def test_a_relation_is_held_at_what_all_have_in_common():
     loose, tight = (fit(queries, 4, 1, precision) for precision in (0.05, 1e6))
     np.testing.assert_allclose(tight[:, :-1], np.tile(tight[2, :-1], (4, 1)), atol=1e-2)
     np.testing.assert_allclose(loose[2], np.append(tight[2, :-1], calibration.CEILING[0]), atol=1e-6)
+    zero = np.zeros(N_FEATURES + 2)  # what is common is the fit of all, held at 0, the ceiling apart
+    _, gradient = calibration_objective(loose[2], many, zero, np.append(zero[1:] + calibration.COMMON, 0))
+    assert np.abs(gradient[:-1]).max() < 0.1 and np.abs(loose[2, :-1]).max() > 0.02
     away = np.abs(loose - loose[2])[:, :-1].max(1)
     assert away[0] > 0.1 and away[0] > away[3] > away[2] == 0
     np.testing.assert_array_equal(loose, fit(queries, 4, 2, 0.05))
@@ -279,7 +282,7 @@ def graph():
 
 
 def test_each_fact_of_valid_is_asked_once_while_the_others_are_known(graph, monkeypatch):
-    """The Queries of a graph, against its scores: log softmax over what is not known in that turn, weights that add up
+    """The Turns of a graph, against its scores: log softmax over what is not known in that turn, weights that add up
     to all candidates and FOLDS times all pairs, shares of one part of valid, bounds less what is known."""
     model, train, valid = graph
     kept = {}

@@ -12,8 +12,7 @@ from cardkge import Bounds, CardkgeError, as_bounds, checked_triples
 from cardkge_tools.answers.decoding import Decoder, KnownTails, block_of, loops_to_leave_out, scope_pairs, spread
 from cardkge_tools.answers.missing import Missing
 from cardkge_tools.definitions.counting import N_FEATURES, count_weights, fit_counts, pair_features
-from cardkge_tools.engine.ranking import Queries as Scored
-from cardkge_tools.engine.ranking import scored_blocks
+from cardkge_tools.engine.ranking import Queries, scored_blocks
 from cardkge_tools.engine.threads import Threads
 from cardkge_tools.shell.files import FORMAT_VERSION, check_version, json_bytes, read_json
 
@@ -136,7 +135,7 @@ class Candidates:
 
 
 @dataclass(eq=False)
-class Queries:
+class Turns:
     """(h, r) as `kernels.thinned_sets` takes them, ordered by relation: starts (n + 1,); log_softmax, found, weights
     (rows,); features (n, F), least, most (n,) int64; known_share, share, weight, relations (n,). centre, scale (3,):
     of `pair_features`."""
@@ -155,7 +154,7 @@ class Queries:
 
 
 def _in_turn(candidates, relations, weights, share, limits):
-    """The Queries of the fit. Of a pair with facts in valid there is one for each part that has some of them, in which
+    """The Turns of the fit. Of a pair with facts in valid there is one for each part that has some of them, in which
     these are found and the others known; and one in which all are known, for the other parts. A pair with none counts
     FOLDS times."""
     starts, found, n = candidates.starts, candidates.found, len(relations)
@@ -194,7 +193,7 @@ def _in_turn(candidates, relations, weights, share, limits):
     scale = np.sqrt(np.average((features[:, 3:] - centre) ** 2, axis=0, weights=weight))
     scale = np.maximum(scale, 1e-6)
     features[:, 3:] = (features[:, 3:] - centre) / scale
-    return Queries(
+    return Turns(
         np.append(0, np.cumsum(np.bincount(query[chosen], minlength=len(of))[sound])),
         (
             candidates.scores[places[chosen]] - sums[query[chosen]],
@@ -338,9 +337,7 @@ def _candidates(model, train, valid, pairs, threads, progress):
         starts, taken = excluded.of(heads[part], relations[part])
         found_starts, found = answers.of(heads[part], relations[part])
         taken_row, found_row = np.repeat(row, np.diff(starts)), np.repeat(row, np.diff(found_starts))
-        scores = scores.astype(np.float64)
-        if not np.isfinite(scores).all():
-            raise CardkgeError("calibration: a score is not finite; train again, with a smaller learning rate say")
+        scores = scores.copy()
         scores[taken_row, taken] = -np.inf
         weight, is_found = np.zeros(scores.shape), np.zeros(scores.shape, bool)
         top = np.argpartition(scores, n - best, axis=1)[:, n - best :]
@@ -351,14 +348,22 @@ def _candidates(model, train, valid, pairs, threads, progress):
         np.add.at(weight, (drawn_row, draws[part][fresh]), each[drawn_row])
         is_found[found_row, found] = True
         i, t = np.nonzero(weight > 0)
-        others = np.where(is_found, -np.inf, scores)
-        highest = np.maximum(others.max(1), -1e300)
-        with np.errstate(divide="ignore"):
-            rest = np.log(np.exp(others - highest[:, None]).sum(1)) + highest
-        blocks[first] = np.bincount(i, minlength=len(row)), scores[i, t], is_found[i, t], weight[i, t], rest
+        others, sums, highest = scores.copy(), np.empty(len(row)), np.empty(len(row), scores.dtype)
+        others[found_row, found] = -np.inf
+        kernels.log_sums(others, highest, sums)
+        sums[highest == -np.inf] = -np.inf  # valid has all candidates
+        if np.isnan(sums).any() or not np.isfinite(scores[i, t]).all():
+            raise CardkgeError("calibration: a score is not finite; train again, with a smaller learning rate say")
+        blocks[first] = (
+            np.bincount(i, minlength=len(row)),
+            scores[i, t].astype(float),
+            is_found[i, t],
+            weight[i, t],
+            sums,
+        )
 
     with Threads(threads) as pool:
-        scored_blocks(model, Scored(heads, relations), pool, collect, block_of(n), progress)
+        scored_blocks(model, Queries(heads, relations), pool, collect, block_of(n), progress)
     if not blocks:
         raise CardkgeError("calibration: train has no triples, so no (h, r) is in scope")
     lengths, *rows = (np.concatenate([blocks[first][i] for first in sorted(blocks)]) for i in range(5))
