@@ -159,31 +159,7 @@ def _power_of_two(typing_context, n):
     return types.float32(types.int32), code
 
 
-def _sigma_float32(x):
-    """sigma by exp(-x) = 2^n 2^f: relative error below 4e-7 for x > -87; at and below it the value at -87, 1.6e-38."""
-    x = -_LARGE if x < -_LARGE else x  # so written, NaN stays NaN
-    x = _LARGE if x > _LARGE else x
-    n = np.floor(_HALF - x * _LOG2_E)
-    f = ((-x - n * _LN2_HIGH) - n * _LN2_LOW) * _LOG2_E
-    p = _E0 + f * (_E1 + f * (_E2 + f * (_E3 + f * (_E4 + f * _E5))))
-    return _ONE / (_ONE + p * _power_of_two(np.int32(n)))
-
-
-def _sigma_float64(x):
-    e = math.exp(-abs(x))
-    return (1.0 if x >= 0 else e) / (1.0 + e)
-
-
-def sigma(x):
-    """1 / (1 + exp(-x)), without overflow; when compiled, float32 by operations that the compiler can vectorise."""
-    return _sigma_float64(x)
-
-
-@overload(sigma, jit_options=ELEMENTARY)
-def _sigma(x):
-    return _sigma_float32 if x == types.float32 else _sigma_float64
-
-
+@njit(inline="always", **ELEMENTARY)
 def _exp_float32(x):
     """exp by 2^n 2^f for x <= 87: relative error below 4e-7 for x > -87; at and below it the value at -87, 1.6e-38."""
     x = -_LARGE if x < -_LARGE else x  # so written, NaN stays NaN
@@ -200,7 +176,27 @@ def exp(x):
 
 @overload(exp, jit_options=ELEMENTARY)
 def _exp(x):
-    return _exp_float32 if x == types.float32 else lambda x: math.exp(x)
+    return (lambda x: _exp_float32(x)) if x == types.float32 else lambda x: math.exp(x)
+
+
+def _sigma_float32(x):
+    """sigma by exp(-x): relative error below 4e-7 for x > -87; at and below it the value at -87, 1.6e-38."""
+    return _ONE / (_ONE + _exp_float32(-(-_LARGE if x < -_LARGE else x)))
+
+
+def _sigma_float64(x):
+    e = math.exp(-abs(x))
+    return (1.0 if x >= 0 else e) / (1.0 + e)
+
+
+def sigma(x):
+    """1 / (1 + exp(-x)), without overflow; when compiled, float32 by operations that the compiler can vectorise."""
+    return _sigma_float64(x)
+
+
+@overload(sigma, jit_options=ELEMENTARY)
+def _sigma(x):
+    return _sigma_float32 if x == types.float32 else _sigma_float64
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -357,14 +353,12 @@ def loss_of_triple(loss, margin, scores, i):
 
 
 @compiled
-def number_entities(ids, n_ends, n_subjects, by_role, slot_of, entities, uses, slots):
-    """Numbers the distinct entities of a step: slots 0, 1, ... in the order of first appearance.
+def number_entities(ids, n_ends, slot_of, entities, uses, slots):
+    """Numbers the distinct entities of a step: slots 0, 1, ... in the order of first appearance. Returns how many.
 
-    ids (x,): the `ends` of the batch, flat (n_ends ids, head and tail in turn), then n_subjects subjects and, to the
-    end, objects of the regulariser. slot_of (N,) is a workspace that holds -1 everywhere, before and after. Writes
-    entities[slot] = id, uses[slot] = how often it stands in the batch itself, slots[x] = slot of ids[x].
-    Returns (count, a, b). With `by_role` the slots are ordered: only a head [0, a), both [a, b), only a tail [b,
-    count), so that the heads' rows and the tails' rows each are contiguous; otherwise a = 0 and b = count.
+    ids (x,): n_ends entities of the batch, then those of the regulariser's samples. slot_of (N,) is a workspace that
+    holds -1 everywhere, before and after. Writes entities[slot] = id, uses[slot] = how often it stands in the batch
+    itself, slots[x] = slot of ids[x].
     """
     count = 0
     for x in range(ids.size):
@@ -381,27 +375,7 @@ def number_entities(ids, n_ends, n_subjects, by_role, slot_of, entities, uses, s
             uses[s] += 1
     for s in range(count):
         slot_of[entities[s]] = -1
-    if not by_role:
-        return count, 0, count
-
-    role = np.zeros(count, np.int8)  # 1 a head, 2 a tail, 3 both
-    for x in range(ids.size):
-        tail = (x & 1) if x < n_ends else (1 if x >= n_ends + n_subjects else 0)
-        role[slots[x]] |= 1 + tail
-    a = np.sum(role == 1)
-    b = count - np.sum(role == 2)
-    place = np.array([0, 0, b, a])  # next slot for an entity of role 1, 2, 3
-    moved = np.empty(count, slots.dtype)
-    for s in range(count):
-        moved[s] = place[role[s]]
-        place[role[s]] += 1
-    old_entities, old_uses = entities[:count].copy(), uses[:count].copy()
-    for s in range(count):
-        entities[moved[s]] = old_entities[s]
-        uses[moved[s]] = old_uses[s]
-    for x in range(ids.size):
-        slots[x] = moved[slots[x]]
-    return count, a, b
+    return count
 
 
 @compiled
@@ -548,16 +522,6 @@ def update_rows(first, last, table, accumulator, ids, gradients, l2_weights, rat
 # ------------------------------------------------------------------------------------------------------------------
 
 
-@inlined
-def all_within(array, limit):
-    """Whether no element of an array (n, m) is larger than limit, in absolute value."""
-    beyond = np.int32(0)  # a sum: the compiler does not vectorise a search
-    for i in range(array.shape[0]):
-        for j in range(array.shape[1]):
-            beyond = np.int32(beyond + np.int32(abs(array[i, j]) > limit))
-    return beyond == 0
-
-
 @compiled
 def hidden_scores(heads, tails, output, scores):
     """ER-MLP: scores[i, t] = sum_j output_j tanh(heads[i, j] + tails[j, t]). Here `tails` (k', m) is transposed: the
@@ -571,7 +535,7 @@ def hidden_scores(heads, tails, output, scores):
     size, n_hidden = 256, heads.shape[1]
     zero, one, two, limit = scores.dtype.type(0), scores.dtype.type(1), scores.dtype.type(2), scores.dtype.type(10)
     tile, block = np.zeros((n_hidden, size), scores.dtype), np.empty(size, scores.dtype)
-    within, powers, total = all_within(heads, limit), np.empty_like(heads), output.sum()
+    within, powers, total = np.all(np.abs(heads) <= limit), np.empty_like(heads), output.sum()
     for i in range(heads.shape[0]):
         for j in range(n_hidden):
             powers[i, j] = exp(two * heads[i, j]) if within else zero
@@ -579,7 +543,7 @@ def hidden_scores(heads, tails, output, scores):
         n = min(size, tails.shape[1] - start)
         tile[:, :n] = tails[:, start : start + n]
         tile[:, n:] = zero
-        by_powers = within and all_within(tile, limit)
+        by_powers = within and np.all(np.abs(tile) <= limit)
         if by_powers:
             for j in range(n_hidden):
                 for t in range(size):
@@ -669,30 +633,6 @@ def bounded_sums(scores, weights, counts, limits, scale, sums, penalties):
             for i in range(n):
                 p = of_b[t, i]
                 of_b[t, i] = slopes[i] * w * p * (one - p)
-
-
-@compiled
-def last_at_most(table, limits, parts, keys, places):
-    """places[x] = limits[p] - 1 + how many of table[limits[p] : limits[p + 1]], sorted, are <= keys[x]; p = parts[x].
-
-    Binary searches, 16 side by side: the processor works on all of them at once, where one alone would wait for each
-    of its loads."""
-    low, size = np.empty(16, np.int64), np.empty(16, np.int64)  # the place is within low - 1 .. low - 1 + size
-    for start in range(0, len(keys), 16):
-        n, largest = min(16, len(keys) - start), 0
-        for i in range(n):
-            p = parts[start + i]
-            low[i], size[i] = limits[p], limits[p + 1] - limits[p]
-            largest = max(largest, size[i])
-        while largest > 0:
-            for i in range(n):
-                half = (size[i] + 1) >> 1
-                if half:
-                    low[i] += half if table[low[i] + half - 1] <= keys[start + i] else 0
-                size[i] -= half
-            largest >>= 1
-        for i in range(n):
-            places[start + i] = low[i] - 1
 
 
 @compiled
@@ -798,19 +738,6 @@ def count_near(questions, entities, scores, right, starts, stops, known, counts)
                 counts[i, 2 + column] += 1
 
 
-@compiled
-def sums_of_sigma(scores, sums):
-    """sums[i] = sum_j sigma(scores[i, j]), float64."""
-    for i in range(len(scores)):
-        total = 0.0
-        for first in range(0, scores.shape[1], 256):
-            part, some = scores[i, first : first + 256], scores.dtype.type(0)
-            for e in range(len(part)):
-                some += sigma(part[e])
-            total += some
-        sums[i] = total
-
-
 # ------------------------------------------------------------------------------------------------------------------
 # Counts
 # ------------------------------------------------------------------------------------------------------------------
@@ -818,33 +745,15 @@ def sums_of_sigma(scores, sums):
 
 @compiled
 def log_sums(scores, largest, sums):
-    """sums[i] = log sum_t exp(scores[i, t]) (float64), largest[i] = max_t scores[i, t]; NaN where one is NaN.
-
-    The maximum is taken in 64 lanes and the exponentials are added in chunks: both loops use vector registers."""
-    n = scores.shape[1]
-    lanes = np.empty(64, scores.dtype)
+    """sums[i] = log sum_t exp(scores[i, t]), float64, given largest[i] = max_t scores[i, t]; NaN where one is NaN."""
     for i in range(scores.shape[0]):
-        row = scores[i]
-        top, whole = row[0], n - n % 64
-        if whole:
-            lanes[:] = row[:64]
-            for start in range(64, whole, 64):
-                part = row[start : start + 64]
-                for j in range(64):
-                    lanes[j] = part[j] if part[j] > lanes[j] else lanes[j]
-            for j in range(64):
-                top = lanes[j] if lanes[j] > top else top
-        for t in range(whole, n):
-            top = row[t] if row[t] > top else top
         total = 0.0
-        for start in range(0, n, 256):
-            part = row[start : start + 256]
-            chunk = scores.dtype.type(0)
+        for start in range(0, scores.shape[1], 256):  # by chunks, in vector registers
+            part, chunk = scores[i, start : start + 256], scores.dtype.type(0)
             for j in range(len(part)):
-                chunk += exp(part[j] - top)
+                chunk += exp(part[j] - largest[i])
             total += chunk
-        largest[i] = top
-        sums[i] = math.log(total) + top if total >= 0 else np.nan
+        sums[i] = math.log(total) + largest[i] if total >= 0 else np.nan
 
 
 @compiled

@@ -170,7 +170,7 @@ def _fitting_rows(model, train, valid, heads, relations, pair_weights, seed, thr
     def collect(first, last, scores):
         part = slice(first, last)
         size, row = last - first, np.arange(last - first)
-        sums, largest = np.empty(size), np.empty(size, scores.dtype)
+        sums, largest = np.empty(size), scores.max(1)
         kernels.log_sums(scores, largest, sums)
         starts, taken = excluded.of(heads[part], relations[part])
         found_starts, found = answers.of(heads[part], relations[part])

@@ -85,7 +85,7 @@ class Decoder:
         Given bounds of the inverse, p is 0 where (r, t) has as many known heads as it may have; the other candidates
         of (h, r) are conditioned without it."""
         n = len(heads)
-        sums, largest = np.empty(n), np.empty(n, scores.dtype)
+        sums, largest = np.empty(n), scores.max(1)
         kernels.log_sums(scores, largest, sums)
         if not np.isfinite(sums).all():
             raise CardkgeError("a score is not finite: the parameters are too large for their dtype")

@@ -240,11 +240,11 @@ class ObjectSampler:
         before = self.triples_before[self.starts[relations]]
         n_r = self.triples_before[self.starts[relations + 1]] - before
         pick = rng.integers(0, n + n_r, size=(len(relations), self.omega))
-        from_train, parts = pick >= n, (self.starts, np.broadcast_to(relations, pick.shape))
+        from_train = pick >= n
         pair = np.where(
             from_train,
-            last_at_most(self.triples_before, *parts, before + pick - n),
-            last_at_most(self.pairs, *parts, relations * n + pick),
+            np.searchsorted(self.triples_before[:-1], before + pick - n, "right") - 1,
+            np.searchsorted(self.pairs[:-1], relations * n + pick, "right") - 1,
         )
         keys = np.where(from_train, self.pairs[pair], relations * n + pick)
         frequency = 1 + self.counts[pair] * (self.pairs[pair] == keys)
@@ -268,7 +268,7 @@ class ObjectSampler:
                 start[0] = -1
                 columns.append((b, sizes, np.full(len(b), row), start))
                 members.append(tails[np.argsort(counts, kind="stable")])
-                gaps.append(tails - np.arange(len(tails)))
+                gaps.append(row * self.n_entities + tails - np.arange(len(tails)))
             gap_starts = np.cumsum([0] + [len(g) for g in gaps])
             members = np.concatenate([*members, [0]])
             table = [np.concatenate(column) for column in zip(*columns)]
@@ -283,7 +283,7 @@ class ObjectSampler:
         draws = distinct(rng, sizes, takes, self.marks)
         part = np.repeat(np.arange(len(b)), takes)
         row, start = row[part], start[part]
-        skipped = last_at_most(gaps, gap_starts, row, draws) + 1 - gap_starts[row]
+        skipped = np.searchsorted(gaps, row * self.n_entities + draws, "right") - gap_starts[row]
         objects = np.where(start < 0, draws + skipped, members[np.maximum(start, 0) + draws * (start >= 0)])
         lengths = np.bincount(row, minlength=len(relations))
         return padded(objects.astype(np.int32), lengths), padded(1 / b[part], lengths)
@@ -344,14 +344,6 @@ def sorted_distinct(keys):
     """The distinct integers of a flat array, sorted (np.unique, without counts, is many times slower on int64 keys)."""
     keys = np.sort(keys)
     return keys[np.append(True, keys[1:] != keys[:-1])] if len(keys) else keys
-
-
-def last_at_most(table, limits, parts, keys):
-    """For each key the last place of table[limits[part] : limits[part + 1]], which is sorted, that holds no more than
-    the key; limits[part] - 1 if there is none. Ids of parts and keys of one shape, which is the result's too."""
-    places = np.empty(keys.shape, np.int64)
-    kernels.last_at_most(table, limits, parts.ravel(), keys.ravel(), places.reshape(-1))
-    return places
 
 
 def distinct(rng, sizes, takes, marks):

@@ -419,11 +419,17 @@ def exact_sums(model, inverse, relations, subjects, threads, progress=None):
     sums = np.empty(len(relations))
 
     def add_up(first, last, scores):
-        kernels.sums_of_sigma(scores, sums[first:last])
+        sums[first:last] = sums_of_sigma(scores)
 
     if len(relations):
         scored_blocks(model, Queries(subjects, relations, 0 if inverse else 1), threads, add_up, progress=progress)
     return sums
+
+
+def sums_of_sigma(scores):
+    """(n,) float64: X, the sum of sigma over each row of scores (n, N)."""
+    with np.errstate(over="ignore"):  # of a score so low that its sigma is 0
+        return (1 / (1 + np.exp(-scores))).sum(1, dtype=np.float64)
 
 
 def _violations_of(relation, inverse, subjects, x, limits):
