@@ -199,12 +199,13 @@ class ObjectSampler:
             raise CardkgeError(f"objects must be at least 1, found {objects}")
         self.kind, self.inclusion, self.n_entities, self.triples = kind, inclusion, n_entities, triples
         self.omega = objects if kind == "importance" else min(objects, n_entities)
-        # the distinct (relation, tail) pairs of train as relation * N + tail, sorted, and how often each stands there
-        keys = triples[:, 1].astype(np.int64) * n_entities + triples[:, 2]
+        # (relation, tail) of every train triple as relation * N + tail, sorted; the distinct ones, and how often each
+        keys, starts = np.sort(triples[:, 1].astype(np.int64) * n_entities + triples[:, 2]), np.arange(n_relations + 1)
         pairs, counts = np.unique(keys, return_counts=True)
-        self.pairs, self.counts = np.append(pairs, -1), np.append(counts, 0)  # place -1 is none of them
-        self.starts = np.searchsorted(pairs, np.arange(n_relations + 1) * n_entities)
-        self.triples_before = np.cumsum(self.counts) - self.counts
+        self.keys, self.pairs, self.counts = (
+            np.append(part, end) for part, end in ((keys, -1), (pairs, -1), (counts, 0))
+        )
+        self.triple_starts, self.starts = (np.searchsorted(part, starts * n_entities) for part in (keys, pairs))
         self.marks = np.zeros(n_entities, np.uint8)
         self.tables = {}
 
@@ -236,17 +237,11 @@ class ObjectSampler:
     def _draw_importance(self, rng, relations):
         """Importance sampling of all relations at once."""
         # q_r is a mixture: one of N entities, or the tail of one of the n_r train triples of r, each with equal chance
-        n = self.n_entities
-        before = self.triples_before[self.starts[relations]]
-        n_r = self.triples_before[self.starts[relations + 1]] - before
+        n, before = self.n_entities, self.triple_starts[relations]
+        n_r = self.triple_starts[relations + 1] - before
         pick = rng.integers(0, n + n_r, size=(len(relations), self.omega))
-        from_train = pick >= n
-        pair = np.where(
-            from_train,
-            np.searchsorted(self.triples_before[:-1], before + pick - n, "right") - 1,
-            np.searchsorted(self.pairs[:-1], relations * n + pick, "right") - 1,
-        )
-        keys = np.where(from_train, self.pairs[pair], relations * n + pick)
+        keys = np.where(pick >= n, self.keys[np.maximum(before + pick - n, 0)], relations * n + pick)
+        pair = np.searchsorted(self.pairs[:-1], keys)  # of a key beyond all pairs, the place of -1
         frequency = 1 + self.counts[pair] * (self.pairs[pair] == keys)
         return (keys - relations * n).astype(np.int32), (n + n_r) / (self.omega * frequency)
 
