@@ -1,23 +1,22 @@
 """Numba kernels of cardkge: arrays in, arrays out; no I/O, no classes, no global state.
 
-Every kernel here repeats, fused and compiled, a definition that stands in plain NumPy in cardkge.py; the tests hold
-the two equal. Callers check and allocate. Randomness is drawn by the caller and handed in.
+Each kernel repeats, fused and compiled, a definition in plain NumPy; the tests hold the two equal. Callers check
+their arguments, allocate the results and draw the random numbers.
 
 Letters: N entities, R relations, n positive triples of a batch, m corruptions of each, k columns of a row.
 A batch is `ends` (n, 1 + m, 2), head and tail of each positive triple (column 0) and its corruptions, and relations
 (n,).
 
-*Rows.* DistMult and ComplEx score rows of the entity and relation tables themselves. ER-MLP is linear before its
-tanh, so it is scored on *hidden rows* W_h' e_h, W_t' e_t and W_r' r, computed once for each distinct entity of a
-batch instead of once for each example. The kernels below see only rows; `output` is ER-MLP's vector w (empty for the
-other two).
+*Rows.* DistMult and ComplEx score rows of the entity and relation tables. ER-MLP is linear before its tanh, so it
+scores *hidden rows* W_h' e_h, W_t' e_t and W_r' r, computed once for each distinct entity of a batch, not once for each
+example. Kernels see only rows; `output` is ER-MLP's vector w (empty for the other two).
 
-*Threads.* Kernels release the GIL and work on a range (first, last) of fixed units; the caller runs ranges on several
-threads. No two ranges write the same element and each sum runs in one fixed order, so the bits of a result do not
-depend on the number of threads.
+*Threads.* A kernel works on a range (first, last) of fixed units, without the GIL; the caller runs ranges on several
+threads. No two ranges write the same element, and each sum has one fixed order, so the number of threads changes no
+bit.
 
-*Fast-math.* Only reassociation, contraction and signless zero are allowed (they let sums use vector registers). NaN and
-infinity keep their meaning.
+*Fast-math.* Sums may be reassociated and contracted, and zeros lose their sign, so that sums use vector registers. NaN
+and infinity keep their meaning.
 """
 
 import contextlib
@@ -38,17 +37,9 @@ LOGISTIC, HINGE = 0, 1  # `loss`
 OPTIONS = {"error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
 
 
-def compiled(function):
-    """`function` compiled at its first call, and kept in Numba's cache where there is a folder to write it to."""
-    try:
-        return mended(njit(cache=True, nogil=True, **OPTIONS)(function))
-    except RuntimeError:  # no such folder
-        return njit(nogil=True, **OPTIONS)(function)
-
-
 class CheckedFiles(IndexDataCacheFile):
-    """Numba's files of one kernel, with a checksum: what is damaged is compiled anew and written again, and a cache
-    that cannot be written is no error."""
+    """Numba's files of one kernel, with a checksum. A damaged file is compiled and written again; a cache that cannot
+    be written is no error."""
 
     def __init__(self, files):
         vars(self).update(vars(files))
@@ -76,9 +67,14 @@ class CheckedFiles(IndexDataCacheFile):
         return pickle.loads(content[32:])
 
 
-def mended(dispatcher):
-    """A compiled function whose cache takes a damaged file for an absent one."""
-    cache = getattr(dispatcher, "_cache", None)
+def compiled(function):
+    """`function`, compiled at its first call, and kept in Numba's cache where there is a folder for it; the cache takes
+    a damaged file for an absent one."""
+    try:
+        dispatcher = njit(cache=True, nogil=True, **OPTIONS)(function)
+    except RuntimeError:  # no such folder
+        return njit(nogil=True, **OPTIONS)(function)
+    cache = getattr(dispatcher, "_cache", None)  # none where NUMBA_DISABLE_JIT is set
     if isinstance(getattr(cache, "_cache_file", None), IndexDataCacheFile):
         cache._cache_file = CheckedFiles(cache._cache_file)
         ensure = cache._impl.locator.ensure_cache_path
@@ -91,9 +87,8 @@ def mended(dispatcher):
     return dispatcher
 
 
-# A function that kernels call is made part of each of them before LLVM sees it. As a function of its own it would
-# exist in several copies, optimised differently, and which of them runs would depend on what is compiled and what
-# comes from the cache.
+# LLVM sees a function that kernels call only as part of each of them. As a function of its own it would exist in
+# several copies, optimised differently, and the cache would decide which one runs.
 inlined = njit(inline="always", **OPTIONS)
 ELEMENTARY = {**OPTIONS, "fastmath": {"contract", "nsz"}}  # tanh and sigma: every copy must round alike
 
@@ -104,16 +99,14 @@ ELEMENTARY = {**OPTIONS, "fastmath": {"contract", "nsz"}}  # tanh and sigma: eve
 
 # tanh(x) ~ x P(x^2) / Q(x^2) on [-9, 9], minimax in relative error (2.1e-8 before rounding), found by Lawson-weighted
 # least squares. In float32 the result is within 4e-7 of tanh, everywhere, and the compiler can vectorise it.
-_P0, _P1, _P2, _P3, _P4 = (
-    np.float32(c) for c in (0.99999998, 0.13381038197, 3.4956022423e-3, 2.060928445e-5, 1.3354882126e-8)
-)
-_Q1, _Q2, _Q3, _Q4 = (np.float32(c) for c in (0.46714353857, 2.587703790e-2, 3.285656604e-4, 7.776661408e-7))
+_P = np.array([0.99999998, 0.13381038197, 3.4956022423e-3, 2.060928445e-5, 1.3354882126e-8], np.float32)
+_Q = np.array([0.46714353857, 2.587703790e-2, 3.285656604e-4, 7.776661408e-7], np.float32)
+(_P0, _P1, _P2, _P3, _P4), (_Q1, _Q2, _Q3, _Q4) = _P, _Q
 _ONE, _NINE = np.float32(1), np.float32(9)
 
 
 def rational_tanh(x):
-    """tanh of a float32, as a quotient of two polynomials; absolute and relative error below 4e-7, values in [-1,
-    1]."""
+    """tanh of a float32 as a quotient of two polynomials: absolute and relative error below 4e-7, within [-1, 1]."""
     x = -_NINE if x < -_NINE else x  # so written, NaN stays NaN
     x = _NINE if x > _NINE else x
     u = x * x
@@ -137,14 +130,10 @@ def _tanh(x):
 
 
 # 2^f on [-1/2, 1/2], minimax in relative error (7.5e-8), found in the same way
-_E0, _E1, _E2, _E3, _E4, _E5 = (
-    np.float32(c) for c in (1.00000007, 0.69314697, 0.2402212, 0.055507133, 9.6755416e-3, 1.3276471e-3)
-)
+_E = np.array([1.00000007, 0.69314697, 0.2402212, 0.055507133, 9.6755416e-3, 1.3276471e-3], np.float32)
+_E0, _E1, _E2, _E3, _E4, _E5 = _E
 _LOG2_E, _HALF, _LARGE = np.float32(1.4426950408889634), np.float32(0.5), np.float32(87)
-_LN2_HIGH, _LN2_LOW = (
-    np.float32(0.693359375),
-    np.float32(-2.12194440e-4),
-)  # ln 2 in two parts: n times the first is exact
+_LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)  # ln 2: n times the first part is exact
 
 
 @intrinsic
@@ -348,7 +337,7 @@ def loss_of_triple(loss, margin, scores, i):
 
 
 # ------------------------------------------------------------------------------------------------------------------
-# A batch: which rows, which occurrences
+# A training step: its rows and their occurrences; coefficients, then the gradient of each row, then the update
 # ------------------------------------------------------------------------------------------------------------------
 
 
@@ -396,21 +385,14 @@ def list_occurrences(ends, n_rows, starts, occurrences):
     starts[0] = 0
 
 
-# ------------------------------------------------------------------------------------------------------------------
-# One training step: coefficients, then the gradient of each row, then the update
-# ------------------------------------------------------------------------------------------------------------------
-
-
 @compiled
 def loss_units(first, last, scoring, batch, tables, found):
     """Scores and losses of the units first..last, and the relation's part of the gradient.
 
     scoring = (kind, loss, margin). batch = (ends, relations, units): ends (n, 1 + m, 2) rows of head and tail;
     relations (n,); unit u is the triples units[u]..units[u + 1], all of one relation. tables = (rows, relation_rows,
-    output).
-    Writes found = (coefficients, values, d_relations, d_outputs): coefficients (n, 1 + m) = d loss / d score,
-    values[u] = the unit's loss, d_relations[u] = its sum of coefficient * d score / d relation row, d_outputs[u] = its
-    sum of coefficient * d score / d w (ER-MLP; else of width 0).
+    output). Writes found = (coefficients, values, d_relations, d_outputs): coefficients (n, 1 + m) = d loss / d score;
+    for each unit its loss, and its sums of coefficient * d score / d relation row and / d w (ER-MLP; else of width 0).
     """
     kind, loss, margin = scoring
     ends, relations, units = batch
@@ -524,12 +506,12 @@ def update_rows(first, last, table, accumulator, ids, gradients, l2_weights, rat
 
 @compiled
 def hidden_scores(heads, tails, output, scores):
-    """ER-MLP: scores[i, t] = sum_j output_j tanh(heads[i, j] + tails[j, t]). Here `tails` (k', m) is transposed: the
-    innermost loop runs over a tile of tails that stays in the cache for all heads. The tile is a copy of one fixed
-    width: so the compiler knows that nothing overlaps, and has no remainder to treat.
+    """ER-MLP: scores[i, t] = sum_j output_j tanh(heads[i, j] + tails[j, t]), of tails (k', m). The innermost loop runs
+    over a tile of tails that stays in the cache for all heads: a copy, of one fixed width, so that the compiler knows
+    that nothing overlaps, and has no remainder.
 
-    tanh(a + b) = 1 - 2 / (1 + exp(2 a) exp(2 b)): an exponential for each element of a tile in place of a tanh for each
-    pair, and one division for two pairs. Within e^20 each, no product of two overflows; a tile with a larger element
+    tanh(a + b) = 1 - 2 / (1 + exp(2 a) exp(2 b)): one exponential for each element of a tile, not one tanh for each
+    pair, and one division for two pairs. No product of two powers within e^20 overflows; a tile with a larger element
     takes tanh itself.
     """
     size, n_hidden = 256, heads.shape[1]
@@ -600,17 +582,15 @@ def take_rows(table, ids, out):
 
 @compiled
 def bounded_sums(scores, weights, counts, limits, scale, sums, penalties):
-    """Eqs. 4 and 5 for relations side by side: sums[b, i] = X_i = sum_t weights[b, t] sigma(scores[b, t, i]);
-    penalties[b] = the sum of G_i = max(0, lower - X_i) + max(0, X_i - upper) over the first counts[b] of n subjects,
-    where limits[b, i] = lower, upper. weights (B, m), counts (B,), limits (B, n, 2); sums (B, n), of all n subjects,
-    and penalties (B,) are written.
+    """Eqs. 4 and 5 for several relations: sums[b, i] = X_i = sum_t weights[b, t] sigma(scores[b, t, i]); penalties[b]
+    = the sum of G_i = max(0, lower - X_i) + max(0, X_i - upper) over the first counts[b] of n subjects, where
+    limits[b, i] = lower, upper. weights (B, m), counts (B,), limits (B, n, 2). Writes sums (B, n) and penalties (B,).
 
-    Replaces scores (B, m, n) by scale times the gradients of the penalties. Column i of scores[b] is 0 where
-    lower <= X_i <= upper (at a bound itself G has a kink, and 0 is taken), and where i >= counts[b]: these subjects
-    only fill the array up."""
+    Replaces scores (B, m, n) by scale times the gradients of the penalties. Column i of scores[b] becomes 0 where
+    lower <= X_i <= upper (0 too at the kink of G, a bound itself), and where i >= counts[b]: such subjects are padding.
+    """
     m, n = scores.shape[1:]
-    slopes = np.empty(n, scores.dtype)
-    one = scores.dtype.type(1)
+    slopes, one = np.empty(n, scores.dtype), scores.dtype.type(1)
     for b in range(scores.shape[0]):
         of_b, sums_of_b = scores[b], sums[b]
         sums_of_b[:] = 0
@@ -674,9 +654,9 @@ def product_of_rows(rows, layer, out):
 
 @compiled
 def exact_scores(kind, tables, tail_offset, side, triples, questions, entities, out):
-    """out[x] = score of the triple questions[x] of triples (n, 3) with entities[x] in its open place, the head's (side
-    0) or the tail's (1). tables = (rows, relation_rows, output), a tail's row is row tail_offset + id. The only place
-    that computes a score for ranks: the same operations for all, so equal rows have equal bits."""
+    """out[x] = score of the triple questions[x] of triples (n, 3) with entities[x] as its head (side 0) or tail (1).
+    tables = (rows, relation_rows, output); a tail's row is row tail_offset + id. Only this kernel computes a score that
+    decides a rank, so equal rows have equal bits."""
     rows, relation_rows, output = tables
     ends = np.empty(2, np.int64)
     for x in range(len(questions)):
@@ -688,13 +668,13 @@ def exact_scores(kind, tables, tail_offset, side, triples, questions, entities, 
 
 @compiled
 def count_better(scores, start, low, high, answers, starts, stops, known, counts, questions, entities):
-    """Ranks from scores (n, w) of the entities from `start` on, for n questions: those surely above the right answer's,
-    and those so near to it that exact ones must tell.
+    """For n queries, which scores (n, w) of the entities from `start` on are surely above the right answer's, and which
+    are so near to it that exact scores must tell.
 
-    A score above high[i] is surely above; one that is not below low[i] otherwise, or NaN, is near. known[starts[i] :
-    stops[i]]: the true answers to question i, ascending. Adds to counts[i] the entities surely above, to its place 0,
-    and to place 2 those of them that are not known. Writes the near ones, but for the right answer, to
-    questions[x], entities[x]; returns how many.
+    A score above high[i] is surely above; another that is not below low[i], NaN too, is near. known[starts[i] :
+    stops[i]]: the true answers to query i, ascending. Adds to counts[i, 0] how many entities are surely above, and to
+    counts[i, 2] how many of them are not known. Writes the near ones, except the right answer, to questions[x],
+    entities[x]; returns how many.
     """
     near, width = 0, scores.shape[1]
     for i in range(len(scores)):
@@ -722,9 +702,9 @@ def count_better(scores, start, low, high, answers, starts, stops, known, counts
 
 @compiled
 def count_near(questions, entities, scores, right, starts, stops, known, counts):
-    """Adds to counts[i] = (above, equal, above and not known, equal and not known) the entities, other than the right
-    answer, whose exact scores are scores[x], for i = questions[x]; right[i] is the right answer's. counts[i, 1] becomes
-    very negative where one is NaN."""
+    """Adds to counts[i] = (above, equal, above and not known, equal and not known), i = questions[x], the entity of the
+    exact score scores[x], which is not the right answer; right[i] is the right answer's score. counts[i, 1] becomes
+    very negative where a score is NaN."""
     for x in range(len(questions)):
         i, e, s = questions[x], entities[x], scores[x]
         if math.isnan(s):
@@ -732,9 +712,9 @@ def count_near(questions, entities, scores, right, starts, stops, known, counts)
         if s >= right[i]:
             column = 0 if s > right[i] else 1
             counts[i, column] += 1
-            of = known[starts[i] : stops[i]]
-            place = np.searchsorted(of, e)
-            if place == len(of) or of[place] != e:
+            filtered = known[starts[i] : stops[i]]
+            place = np.searchsorted(filtered, e)
+            if place == len(filtered) or filtered[place] != e:
                 counts[i, 2 + column] += 1
 
 
@@ -758,11 +738,11 @@ def log_sums(scores, largest, sums):
 
 @compiled
 def live_candidates(scores, least, taken_starts, taken, wanted_starts, wanted, starts, ids):
-    """The tails worth looking at: ids[starts[i] : starts[i + 1]], ascending, of row i of scores (n, N): those with a
+    """The tails worth looking at, ids[starts[i] : starts[i + 1]], ascending, of row i of scores (n, N): those with a
     score of at least least[i], and wanted[wanted_starts[i] : wanted_starts[i + 1]] whatever their scores, without
-    taken[taken_starts[i] : taken_starts[i + 1]]; both lists ascending, without repetition, and no id in both.
+    taken[taken_starts[i] : taken_starts[i + 1]]. Both lists are ascending and share no id.
 
-    Writes starts (n + 1,) always, ids as far as there is room: call again with starts[n] of it. Returns starts[n]."""
+    Writes starts (n + 1,), and ids as far as there is room: call again with room for starts[n]. Returns starts[n]."""
     room, used = len(ids), 0
     n = scores.shape[1]
     for i in range(scores.shape[0]):
@@ -887,13 +867,9 @@ def condition_sets(first, last, starts, log_odds, lower, upper, weights, answers
     """answers[starts[i] : starts[i + 1]] = `conditioned` of these log odds, finite, lower[i], upper[i] (float64, less
     the known tails), and weights[i] (or the only row of weights), for the sets i of a range; 0 throughout where no set
     has such a size."""
-    longest = 0
-    for i in range(first, last):
-        longest = max(longest, starts[i + 1] - starts[i])
-    p, q = np.empty(longest), np.empty(longest)
     for i in range(first, last):
         x, found = log_odds[starts[i] : starts[i + 1]], answers[starts[i] : starts[i + 1]]
-        n = len(x)
+        n, p, q = len(x), np.empty(len(x)), np.empty(len(x))
         least = max(int(np.ceil(lower[i])), 0)
         most = n if upper[i] >= n else int(np.floor(upper[i]))
         w = weights[min(i, len(weights) - 1)]
@@ -913,7 +889,7 @@ def condition_sets(first, last, starts, log_odds, lower, upper, weights, answers
         elif more:
             most = max(least, min(len(w) - 1, n))
         if more and most == 0:
-            found[:] = p[:n]
+            found[:] = p
             continue
         order = np.argsort(x)
         members(order, p, q, least, most, end, tilt, more, w, found)
