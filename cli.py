@@ -161,7 +161,7 @@ def import_(files, out, bounds, prefix, force, json_file, **options):
     prefixes.tsv   what the short names stand for
     bounds.tsv     of --bounds
     """
-    from cardkge_tools.graph.importing import run_import
+    from cardkge_tools.graph.exchange import run_import
 
     run_import(files, out, bounds, prefix, force, json_file, options)
 
@@ -216,7 +216,7 @@ def convert(source, target, prefix, standard):
 def export(folder, form, out):
     """Write the embeddings of RUN for other programs; docs/FORMATS.md describes the files."""
     from cardkge_tools.answers.runs import load_run
-    from cardkge_tools.graph.export import export as write
+    from cardkge_tools.graph.exchange import export as write
 
     for path in write(load_run(folder), form, out):
         click.echo(path)

@@ -873,9 +873,9 @@ def test_predict_can_hide_what_is_known_or_unlikely(uncalibrated):
 @pytest.mark.parametrize(
     ("arguments", "found"),
     [
-        (["--head", "Zoe Ågren", "--relation", "r0"], "did you mean Zoë Ågren?"),
-        (["--tail", "qqqqq", "--relation", "r0"], "entity 'qqqqq' is unknown"),
-        (["--head", "e4", "--relation", "r00"], "did you mean r0"),
+        (["--head", "Zoe Ågren", "--relation", "r0"], "did you mean 'Zoë Ågren'?"),
+        (["--tail", "qqqqq", "--relation", "r0"], "unknown entity 'qqqqq'"),
+        (["--head", "e4", "--relation", "r00"], "did you mean 'r0'"),
     ],
 )
 def test_an_unknown_name_is_one_error_with_a_hint(trained, arguments, found):

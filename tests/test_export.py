@@ -7,7 +7,7 @@ import pytest
 
 import cardkge
 from cardkge import CardkgeError
-from cardkge_tools.graph.export import export, word2vec_name
+from cardkge_tools.graph.exchange import export, word2vec_name
 
 NAMES = ["anna", "Björn Ek", "50%", "%20", " ends ", "a b", "d_e"]
 

@@ -256,7 +256,7 @@ def test_every_entity_has_one_class():
     assert sizes == {
         "person": 3000, "city": 48, "country": 6, "organisation": 174, "gender": 2, "religion": 6, "profession": 33,
     }  # fmt: skip
-    kinds = {name: found.of(entity)[0] for entity, name in enumerate(dataset.entities)}
+    kinds = {dataset.entities[entity]: found.classes[kind] for entity, kind in found.pairs.tolist()}
     for relation in range(dataset.n_relations):
         triples = dataset.known[dataset.known[:, 1] == relation]
         for column, expected in ((0, make_families.DOMAINS), (2, make_families.RANGES)):

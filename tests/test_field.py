@@ -19,7 +19,7 @@ from cardkge import CardkgeError
 from cardkge_tools.answers import figures
 from cardkge_tools.engine.threads import cpu_quota
 from cardkge_tools.graph import rdf, spelling
-from cardkge_tools.graph.importing import ImportOptions, import_graph
+from cardkge_tools.graph.exchange import ImportOptions, import_graph
 from cardkge_tools.graph.splitting import split_folder
 from cardkge_tools.shell import files, terminal, workers
 
@@ -132,17 +132,18 @@ def test_names_that_look_alike(tmp_path):
     )
     (warning,) = [w for w in cardkge.load_dataset(data).warnings if "Unicode" in w]
     assert "2 names, 1 when written alike, such as 'Bj\\xf6rn' and 'Bjo\\u0308rn'" in warning
-    assert spelling.find_name(["anna", composed], composed, "entity") == (1, None)
-    found, note = spelling.find_name(["anna", composed], decomposed, "entity")
-    assert found == 1 and note == r"entity 'Bjo\u0308rn' is not in the data; 'Bj\xf6rn', which looks alike, is"
-    with pytest.raises(CardkgeError, match=r"entity 'ana' is unknown to the run; did you mean anna"):
-        spelling.find_name(["anna"], "ana", "entity")
+    known = spelling.Known(["anna", composed], rdf.Prefixes(), "entity")
+    assert known.find(composed) == (composed, None)
+    found, note = known.find(decomposed)
+    assert found == composed and note == r"entity 'Bjo\u0308rn' is not in the data; 'Bj\xf6rn', which looks alike, is"
+    with pytest.raises(CardkgeError, match=r"unknown entity 'ana'; .*; did you mean 'anna'\?"):
+        spelling.id_of(["anna"], "ana", "entity")
 
 
 @pytest.mark.parametrize("header", ["subject\tpredicate\tobject", "head\trelation\ttail", "Source\tType\tTarget"])
 def test_a_header_is_noticed(tmp_path, header):
     folder = write(tmp_path / "a", [header, *LINES], [header, *LINES[:1]], LINES[:1])
-    said = f"the first line of train, valid looks like a header ({', '.join(map(repr, header.split(chr(9))))}), and is"
+    said = f"the first line of train, valid looks like a header ({', '.join(map(repr, header.split(chr(9))))}), but is"
     assert any(w.startswith(said) for w in cardkge.load_dataset(folder).warnings)
 
 
@@ -152,8 +153,8 @@ def test_a_header_of_other_words_is_noticed(tmp_path):
     folder = write(tmp_path / "a", [header, *LINES], [header, *LINES[:3]], LINES[:1])
     (warning,) = [w for w in cardkge.load_dataset(folder).warnings if "header" in w]
     assert warning == (
-        "the first line of train, valid looks like a header ('person', 'what', 'thing'), and is taken for a triple;"
-        " if it is one, remove it, or let `cardkge import FILE --header` read the file"
+        "the first line of train, valid looks like a header ('person', 'what', 'thing'), but is read as a triple;"
+        " remove it, or use `cardkge import FILE --header`"
     )
     for first in ("person\tknows\tthing", "person\twhat\ttea", "anna\twhat\tthing"):
         (folder / "train.tsv").write_text("".join(line + "\n" for line in [first, *LINES]))
@@ -352,9 +353,9 @@ def test_a_name_is_found_by_its_iri_and_in_another_form(folder, tmp_path):
     prefixes = rdf.Prefixes({"ex": "http://example.org/"})
     names = ["b", "ex:a", "Bj\u00f6rn"]
     for given in ("ex:a", "http://example.org/a", "<http://example.org/a>"):
-        assert spelling.found(names, given, "entity", prefixes) == 1
-    with pytest.raises(CardkgeError, match=r"'http://example.org/c' is unknown"):
-        spelling.found(names, "http://example.org/c", "entity", prefixes)
+        assert spelling.id_of(names, given, "entity", prefixes) == 1
+    with pytest.raises(CardkgeError, match=r"unknown entity 'http://example.org/c'"):
+        spelling.id_of(names, "http://example.org/c", "entity", prefixes)
     data = write(tmp_path / "b", [*LINES, "Bj\u00f6rn\tknows\tanna"], LINES[:1], LINES[:1])
     trained(data, tmp_path / "run")
     (tmp_path / "queries").write_text("Bjo\u0308rn\tknows\n?\tknows\tanna \n")

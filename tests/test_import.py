@@ -7,7 +7,7 @@ import pytest
 
 from cardkge import CardkgeError
 from cardkge_tools.graph import rdf, sources
-from cardkge_tools.graph.importing import ImportOptions, import_graph
+from cardkge_tools.graph.exchange import ImportOptions, import_graph
 
 pytest.importorskip("pyoxigraph")
 
@@ -93,6 +93,17 @@ def test_turtle_with_prefixes_classes_and_nameless_nodes(tmp_path):
     }
 
 
+def test_a_file_may_give_a_well_known_namespace_another_prefix(tmp_path):
+    """`--type-relation rdf:type`, the default, is that IRI whatever the file calls it; its own rdf: is another."""
+    text = f"@prefix r: <{rdf.RDF}> . @prefix rdf: <http://x/> . @prefix e: <http://e/> . e:a r:type e:C ; {{}} e:b ."
+    _, triples = imported(tmp_path, "g.ttl", text.replace("@prefix rdf: <http://x/> . ", "").format("e:p"))
+    assert triples == ["e:a\te:p\te:b"] and lines(tmp_path, "types.tsv") == ["e:a\te:C"]
+    (tmp_path / "out" / "triples.tsv").unlink()
+    _, triples = imported(tmp_path, "h.ttl", text.format("rdf:type"), keep_schema=True)
+    assert triples == ["e:a\tr:type\te:C", "e:a\trdf:type\te:b"]
+    assert lines(tmp_path, "types.tsv") == ["e:a\te:b"]
+
+
 def test_keep_schema_and_another_type_relation(tmp_path):
     _, triples = imported(tmp_path, "graph.ttl", TURTLE, keep_schema=True)
     assert "ex:City\trdfs:subClassOf\tex:Place" in triples and len(triples) == 12
@@ -172,12 +183,12 @@ def test_openke(tmp_path):
         (
             "entity2id.txt",
             "3\nanna\tlee\t1\nbob\t0\ntea\t2\n",
-            "entity2id.txt:2: a name that is empty, or has a tab or",
+            "entity2id.txt:2: expected a name without tabs and carriage returns, found",
         ),
         (
             "entity2id.txt",
             "3\nanna lee\t1\nbo\rb\t0\ntea\t2\n",
-            "entity2id.txt:3: a name that is empty, or has a tab or",
+            "entity2id.txt:3: expected a name without tabs and carriage returns, found",
         ),
     ):
         before = (folder / file).read_text()
@@ -200,12 +211,12 @@ def test_openke(tmp_path):
         ("g.csv", "a;p;b\n", r"g\.csv:1: one field, no ',' in it; try --delimiter ';'"),
         ("g.csv", "a,p,b,c\n", r"g\.csv: 4 columns; say which are head, relation and tail"),
         ("g.tsv", "a\tp\tb\rc\n", r"g\.tsv:1: a tab or a line's end inside a name"),
-        ("g.xlsx", "", r"its format is not known by the ending \.xlsx"),
+        ("g.xlsx", "", r"no format is known by the ending \.xlsx"),
         ("g.json", "{", r"g\.json:1: not JSON-LD"),
         (
             "g.json",
             '{"@context": "https://schema.org", "@id": "a:a", "knows": {"@id": "a:b"}}',
-            r"g\.json:1: not JSON-LD: its @context is a page of the web, and none is loaded; write the context into",
+            r"g\.json:1: not JSON-LD: its @context is on the web and is not loaded; write the context into",
         ),
         ("g.csv", "h,r,t\ra,p,b\r", r"g\.csv:1: a carriage return inside a line; save it with lines that end in LF"),
     ],
@@ -337,7 +348,7 @@ def test_relative_iris_are_said_and_base_makes_them_the_same_everywhere(tmp_path
     result, triples = imported(tmp_path, "g.ttl", text)
     assert triples[0] == f"file://{tmp_path}/anna\t:knows\tfile://{tmp_path.parent}/bob"
     assert [note.partition(":")[0] for note in result.notes] == [
-        "relative IRIs, or IRIs of files, are 3 of the names, such as file"
+        "3 names are relative IRIs, or IRIs of files, such as file"
     ]
     result, triples = imported(tmp_path / "out", "g.ttl", text, base="http://e/x/y")
     assert triples == ["http://e/x/anna\t:knows\thttp://e/bob", "http://e/x/anna\t:knows\thttp://e/c"]
@@ -354,8 +365,8 @@ def test_relative_iris_of_shapes_have_the_same_base(tmp_path):
         " sh:property [ sh:path <knows> ; sh:maxCount 1 ] ."
     )
     result, _ = imported(tmp_path, "g.ttl", "<anna> <knows> <bob> .", [shapes])
-    assert result.bounds == 0 and [note.partition(" ")[0] for note in result.notes] == ["relative", *[f"{shapes}:"] * 3]
-    assert f"{shapes}: relative IRIs, or IRIs of files, are 2 of the names" in result.notes[1]
+    assert result.bounds == 0 and [note.partition(" ")[0] for note in result.notes] == ["3", *[f"{shapes}:"] * 3]
+    assert f"{shapes}: 2 names are relative IRIs, or IRIs of files" in result.notes[1]
     result, _ = imported(tmp_path / "out", "g.ttl", "<anna> <knows> <bob> .", [shapes], base="http://e/")
     assert result.bounds == 1 and lines(tmp_path / "out", "bounds.tsv") == ["http://e/knows\t0\t1"]
 
@@ -401,11 +412,11 @@ def test_utf_16_is_named(tmp_path, encoding, name, text):
         (
             "g.ttl",
             "<?xml version='1.0'?>\n<rdf:RDF/>",
-            r"looks like RDF-XML: end its name in \.rdf, or .* --format rdf",
+            r"looks like RDF/XML: end its name in \.rdf, or .* --format rdf",
         ),
-        ("g.nt", "# x\n@prefix e: <http://e/> .\ne:a e:p e:b .", r"looks like TURTLE: .* --format ttl"),
+        ("g.nt", "# x\n@prefix e: <http://e/> .\ne:a e:p e:b .", r"looks like Turtle: .* --format ttl"),
         ("g.rdf", '{"@id": "a:a"}', r"looks like JSON-LD: .* --format jsonld"),
-        ("g.ttl", "<!DOCTYPE html>\n<html>", "looks like a page of the web"),
+        ("g.ttl", "<!DOCTYPE html>\n<html>", "looks like a web page: download"),
     ],
 )
 def test_the_format_that_a_file_has_is_named(tmp_path, name, text, hint):

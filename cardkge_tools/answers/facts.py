@@ -26,8 +26,8 @@ from cardkge_tools.answers.runs import save_calibration
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.own import LOADED
 from cardkge_tools.engine.ranking import check_finite
-from cardkge_tools.graph.rdf import NAME_OF_NOTHING, format_of, is_literal, percent_encoded, read_prefixes
-from cardkge_tools.graph.spelling import found
+from cardkge_tools.graph.rdf import format_of, is_literal, made_term, read_prefixes
+from cardkge_tools.graph.spelling import id_of
 from cardkge_tools.shell.files import replace_file
 from cardkge_tools.shell.terminal import counter, say, this_command, warn
 from cardkge_tools.shell.workers import carry_out_on_cluster, output_of, this_program
@@ -116,7 +116,7 @@ def fact_decoder(run, dataset, folder, known):
 
 def pairs_to_complete(run, dataset, relation):
     """The (h, r) in scope, of one relation by name or of all."""
-    chosen = None if relation is None else [found(run.relations, relation, "relation", run.prefixes)]
+    chosen = None if relation is None else [id_of(run.relations, relation, "relation", run.prefixes)]
     return scope_pairs(dataset.train, len(run.entities), len(run.relations), chosen, run.types)
 
 
@@ -221,7 +221,7 @@ def writer_of(out, run, dataset):
     quoted = {name for name in heads.union(run.relations) if is_literal(name)}
 
     def term(name):
-        return f"<{NAME_OF_NOTHING}{percent_encoded(name)}>" if name in quoted else prefixes.term(name)
+        return made_term(name) if name in quoted else prefixes.term(name)
 
     def n_triples(facts):
         for names, _ in facts:

@@ -12,7 +12,8 @@ import numpy as np
 
 from cardkge import CardkgeError
 from cardkge_tools.answers.decoding import KnownTails, scope_pairs
-from cardkge_tools.graph.bounds import Known, fields_of
+from cardkge_tools.graph.spelling import Known
+from cardkge_tools.shell.files import read_fields
 
 FEWEST = 20  # facts missing from train: with fewer, noise decides; v_r is then that of all relations together
 SOURCES = "given", "numbers", "assumed", "pooled"
@@ -136,7 +137,7 @@ def read_missing(path, relations, prefixes):
     relation twice."""
     known, ids = Known(relations, prefixes, "relation"), {name: i for i, name in enumerate(relations)}
     found, seen = {}, {}
-    for at, fields in fields_of(path):
+    for at, fields in read_fields(path):
         if len(fields) != 2:
             raise CardkgeError(
                 f"{path}:{at}: expected a relation and a number with a tab between, found {fields!r:.80}"

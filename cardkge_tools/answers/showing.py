@@ -14,7 +14,7 @@ from cardkge_tools.answers.facts import calibrate_run, calibrated_run, run_bound
 from cardkge_tools.answers.figures import import_pyplot, plot_facts
 from cardkge_tools.answers.measures import evaluate_sets
 from cardkge_tools.answers.opening import open_run, open_to_measure
-from cardkge_tools.graph.spelling import found as id_of
+from cardkge_tools.graph.spelling import id_of
 from cardkge_tools.shell.files import is_stdout, read_blocks, read_json, refuse_the_same, replace_file, write_json
 from cardkge_tools.shell.terminal import counter, interval, table
 

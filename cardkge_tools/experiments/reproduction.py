@@ -27,7 +27,7 @@ from cardkge_tools.experiments.reports import METRICS
 from cardkge_tools.experiments.trials import Place, average_sum, make_trial, run_trials, trial_name
 from cardkge_tools.graph.bound_files import write_bounds
 from cardkge_tools.graph.graphs import known_answers, open_data
-from cardkge_tools.graph.spelling import found as found_name
+from cardkge_tools.graph.spelling import id_of
 from cardkge_tools.shell.download import PROJECT_DATA, dataset_table
 from cardkge_tools.shell.files import is_stdout, made_folder, read_json, write_json
 from cardkge_tools.shell.options import MODEL_TITLES, PAPER_TABLES
@@ -228,7 +228,7 @@ class Reproduction:
         for (data, model, variant), trial in trials.items():
             run, dataset = open_run(self.place.out / trial_name(trial), data)
             head, relation = self.people[data]
-            h, r = found_name(run.entities, head, "entity"), found_name(run.relations, relation, "relation")
+            h, r = id_of(run.entities, head, "entity"), id_of(run.relations, relation, "relation")
             ids, probabilities, _ = completions(run.best_model(), r, head=h)
             likely, total = sum(p > 0.8 for p in probabilities), cardinality_sums(run.best_model(), r, [h])[0]
             known = known_answers(dataset, 0, h, r)

@@ -1,9 +1,7 @@
-"""Where bounds come from, and where they go: files (TSV, Turtle), the train split (significant maxima), or none."""
+"""Where bounds come from and where they go: files of TSV and RDF, and mining, from the train split."""
 
-import collections
 import math
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,58 +9,51 @@ import click
 import numpy as np
 
 from cardkge import CardkgeError, as_bounds, mine_bounds
-from cardkge_tools.graph import rdf
+from cardkge_tools.graph import rdf, shacl
 from cardkge_tools.graph.bounds import Bound, GraphBounds, Vocabulary, read_tsv, tightest, tsv_text, vocabulary
 from cardkge_tools.graph.graphs import open_data
-from cardkge_tools.graph.shacl import Index, named, of_graph, read_rdf
 from cardkge_tools.shell.files import is_stdout, refuse_the_same, replace_file, without_gz, write_json
 from cardkge_tools.shell.terminal import table, warn
 
 
 def read_files(files, graph, prefixes=None, schema=(), base=None):
-    """Bounds of a graph from files: TSV, or RDF by the endings of their names. Returns (GraphBounds, notes).
+    """Read the bounds of a graph from files: RDF by the endings of their names, else TSV. Returns (GraphBounds, notes).
 
-    In TSV a relation, or a class, that the graph does not have is an error that names the line; in RDF, which may
-    describe more than this graph, the bound is dropped and counted in the notes (sentences). schema: (subject,
-    property, object) terms of the graph's own schema; what it and each of the RDF files say of ranges, domains and
-    subclasses holds for all of these. base: the IRI that relative IRIs are resolved against.
+    A relation or class that the graph lacks is an error in TSV. In RDF, which may describe more than this graph, its
+    bound is dropped and counted in the notes. What the RDF files and `schema` (terms of the graph's own subject,
+    property, object) say of ranges, domains and subclasses holds for all files.
+    base: the IRI that relative IRIs are relative to.
     """
     prefixes = prefixes or graph.prefixes
-    indices = {path: Index(path, base) for path in files if rdf.format_of(path)}
+    indices = {path: shacl.Index(path, base) for path in files if rdf.format_of(path)}
     schema = [*schema, *(triple for index in indices.values() for triple in index.schema)]
-    found, notes = [], []
+    found, shapes, notes = [], {}, []
     for path in files:
         if path in indices:
             indices[path].learn(schema)
-            bounds, own = read_rdf(indices[path])
-            bounds, dropped = of_graph(bounds, graph, prefixes)
+            bounds, own = shacl.read_rdf(indices[path])
+            bounds, dropped = shacl.of_graph(bounds, graph, prefixes)
             notes += own + [f"{path}: {what}" for what in dropped]
-            found = both(found, bounds)
+            for bound in bounds:
+                shapes[bound.key] = tightest(shapes.get(bound.key, bound), bound)
         else:
             bounds = read_tsv(path, graph, notes)
             found += bounds
         if not bounds:
             notes.append(f"{path}: no bound in it for this graph")
-    return GraphBounds(found, graph.relations, graph.types, graph.entities), notes
-
-
-def both(known, more):
-    """Bounds of shapes beside others: of the same relation and class the tightest of both."""
-    found = {bound.key: bound for bound in known}
-    for bound in more:
-        found[bound.key] = tightest(found.get(bound.key, bound), bound)
-    return list(found.values())
+    found = [tightest(bound, shapes.pop(bound.key, bound)) for bound in found]
+    return GraphBounds([*found, *shapes.values()], graph.relations, graph.types, graph.entities), notes
 
 
 def find_bounds(what, dataset):
-    """(GraphBounds, notes) as a setting names them: "none", "mined" (from train), or files with commas between. The
-    notes are sentences that a user should read."""
+    """The bounds that a setting names: "none", "mined" (from train), or files with commas between.
+
+    Returns (GraphBounds, notes). The notes are warnings for the user.
+    """
     graph = vocabulary(dataset)
     if what in ("none", "mined"):
-        table = None
-        if what == "mined":
-            table = mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations)
-        return GraphBounds.named(as_bounds(table, dataset.n_relations), graph, what), list(graph.types.notes)
+        mined = mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations) if what == "mined" else None
+        return GraphBounds.named(as_bounds(mined, dataset.n_relations), graph, what), list(graph.types.notes)
     text = os.fspath(what)
     files = [text] if os.path.exists(text) else [part.strip() for part in text.split(",")]
     for path in files:
@@ -73,8 +64,7 @@ def find_bounds(what, dataset):
 
 
 def notes_on(bounds, dataset):
-    """What a user should know of GraphBounds beside the train split: sentences on those that it contradicts, and on
-    those that change nothing."""
+    """Warnings of bounds that train contradicts, and of bounds that change nothing or cannot be met."""
     notes, ends = [], ("heads", "tails")
     for inverse in (False, True):
         pairs, counts = np.unique(dataset.train[:, [1, 2 if inverse else 0]], axis=0, return_counts=True)
@@ -101,11 +91,10 @@ def notes_on(bounds, dataset):
 
 
 def read_bounds(path, relations):
-    """Read a TSV file of bounds that speaks of every subject alone, as (R, 2) float64, columns lower and upper.
+    """Read a TSV file of bounds of whole relations as (R, 2) float64, columns lower and upper.
 
-    (0, inf) for a relation that the file leaves out. relations: the R names of the graph.
-
-    Raises CardkgeError, naming file and line, for all that `read_tsv` does, and for a bound of a class or an inverse.
+    relations: the R names of the graph; one that the file leaves out has (0, inf). Raises CardkgeError, naming file and
+    line, as `read_tsv` does, and for a bound of a class, an entity or an inverse.
     """
     bounds = read_tsv(path, Vocabulary(None, list(relations)))
     for bound in bounds:
@@ -116,129 +105,67 @@ def read_bounds(path, relations):
     return GraphBounds(bounds, relations).tables[0]
 
 
-def write_tsv(path, bounds):
-    """Write a list of Bound as `read_tsv` reads it."""
-    text = tsv_text(bounds)
-    replace_file(path, lambda file: file.write(text.encode()))
-
-
 def write_bounds(path, bounds, relations):
-    """Write (R, 2) bounds of the R named relations as read_bounds reads them, every relation."""
+    """Write (R, 2) bounds of the R named relations as `read_bounds` reads them."""
     rows = np.asarray(bounds, np.float64).tolist()
-    write_tsv(path, [Bound(name, *row) for name, row in zip(relations, rows, strict=True)])
+    write_bounds_file(path, [Bound(name, *row) for name, row in zip(relations, rows, strict=True)])
 
 
 def write_bounds_file(path, bounds, prefixes=None, standard="shacl"):
-    """Write a list of Bound as TSV, or as Turtle where the name of the file ends in .ttl."""
-    if rdf.format_of(path) not in (None, "TURTLE"):
+    """Write a list of Bound as Turtle where the name of the file ends in .ttl, else as TSV."""
+    form = rdf.format_of(path)
+    if form not in (None, "TURTLE"):
         raise CardkgeError(f"{path}: bounds are written as TSV or Turtle; end the name in .tsv or .ttl")
-    if rdf.format_of(path) and (own := [bound for bound in bounds if bound.subject is not None]):
-        raise CardkgeError(f"{path}: {len(own):,} bounds are of single entities, the first {own[0]}; write TSV")
-    text = turtle_text(bounds, prefixes, standard) if rdf.format_of(path) else tsv_text(bounds)
+    if form and standard == "owl" and (own := [bound for bound in bounds if bound.subject is not None]):
+        raise CardkgeError(f"{path}: OWL has no bounds of single entities, such as {own[0]}; write SHACL or TSV")
+    text = shacl.turtle_text(bounds, prefixes, standard) if form else tsv_text(bounds)
     replace_file(path, lambda file: file.write(text.encode()))
 
 
 def convert(source, target, prefixes=None, standard="shacl"):
-    """Convert a file of bounds, TSV or RDF, to another; returns (the bounds, notes).
+    """Convert a file of bounds, TSV or RDF, to another. Returns (list of Bound, notes).
 
-    prefixes: of the names in TSV; None takes `prefixes.tsv` beside the TSV file (the source, or else the target) and
-    those that an RDF source declares.
+    prefixes: of the names in TSV; None takes `prefixes.tsv` beside the TSV file, or those that an RDF source declares.
     """
+    table = target if rdf.format_of(source) else source
+    if prefixes is None:
+        prefixes = rdf.read_prefixes(Path(table).parent / "prefixes.tsv")
     if rdf.format_of(source):
-        bounds, notes = read_rdf(source)
-        if prefixes is None:
-            prefixes = rdf.read_prefixes(Path(target).parent / "prefixes.tsv")
-        if not prefixes.namespaces:
-            prefixes = rdf.Prefixes(Index(source).prefixes)
-        bounds = named(bounds, prefixes)
+        index = shacl.Index(source)
+        prefixes = prefixes if prefixes.namespaces else rdf.Prefixes(index.prefixes)
+        bounds, notes = shacl.read_rdf(index)
+        bounds = shacl.renamed(bounds, prefixes.name)
     else:
         bounds, notes = read_tsv(source), []
-        prefixes = prefixes or rdf.read_prefixes(Path(source).parent / "prefixes.tsv")
     write_bounds_file(target, bounds, prefixes, standard)
     if rdf.format_of(target) and any(b.lower % 1 or (b.upper < math.inf and b.upper % 1) for b in bounds):
-        notes.append("bounds that are no whole numbers were rounded inwards")
+        notes.append("bounds that are not whole numbers were rounded inwards")
     return bounds, notes
 
 
-def turtle_text(bounds, prefixes=None, standard="shacl"):
-    """SHACL shapes, or OWL axioms (standard="owl"), of Bounds with names of a graph, as Turtle.
-
-    A bound of every subject is a shape whose target is the subjects (objects, if inverse) of the property itself, or a
-    restriction of owl:Thing. Bounds that are no whole numbers are rounded inwards. Read back they are the same.
-    """
-    prefixes = prefixes or rdf.Prefixes()
-    namespaces = {**prefixes.namespaces}
-    ours = rdf.Prefixes(namespaces)
-    for prefix in ("sh",) if standard == "shacl" else ("owl", "rdfs"):
-        ours.add(prefix, rdf.WELL_KNOWN[prefix])
-    if any(name is not None and prefixes.expand(name) is None for b in bounds for name in (b.relation, b.kind)):
-        ours.add("name", rdf.NAME_OF_NOTHING)
-    lines = [f"@prefix {prefix}: <{namespace}> .\n" for prefix, namespace in ours.namespaces.items()]
-    write = _shacl_blocks if standard == "shacl" else _owl_blocks
-    blocks = write(bounds, lambda name: _turtle(prefixes.term(name), ours), lambda term: _turtle(term, ours))
-    return "".join([*lines, *blocks])
+def run_convert(source, target, prefix, standard):
+    """`bounds convert`: convert a file of bounds and report the result."""
+    tabular = without_gz(target).endswith((".tsv", ".txt"))
+    if rdf.format_of(source) is None and rdf.format_of(target) is None and not tabular:
+        raise CardkgeError(f"{target}: bounds are written as TSV or Turtle; end the name in .tsv or .ttl")
+    refuse_the_same(source, target)
+    prefixes = rdf.Prefixes(rdf.given_prefixes(prefix)) if prefix else None
+    bounds, notes = convert(source, target, prefixes, standard)
+    for note in notes:
+        warn(note)
+    click.echo(f"{target}: {len(bounds):,} bounds")
 
 
-def _turtle(term, prefixes):
-    """A term as Turtle writes it, by a prefix where its last part is plain."""
-    if term.startswith("<"):
-        prefix, colon, rest = prefixes.shorten(term[1:-1]).partition(":")
-        if colon and prefix in prefixes.namespaces and re.fullmatch(r"[^\W.-][\w-]*|", rest):
-            return f"{prefix}:{rest}"
-    return term
-
-
-def _whole(bound):
-    """(lower, upper) as whole numbers, upper None for infinity."""
-    return math.ceil(bound.lower), None if bound.upper == math.inf else math.floor(bound.upper)
-
-
-def _shacl_blocks(bounds, name, term):
-    groups = collections.defaultdict(list)  # the target, written out -> bounds
-    for bound in bounds:
-        if bound.kind is not None:
-            target = f"{term('<' + rdf.SHACL + 'targetClass>')} {name(bound.kind)}"
-        else:
-            of = "targetObjectsOf" if bound.inverse else "targetSubjectsOf"
-            target = f"{term('<' + rdf.SHACL + of + '>')} {name(bound.relation)}"
-        groups[target].append(bound)
-    sh = term(f"<{rdf.SHACL}NodeShape>").removesuffix("NodeShape")
-    for target, members in groups.items():
-        parts = [f"\n[] a {sh}NodeShape ;\n    {target}"]
-        for bound in members:
-            lower, upper = _whole(bound)
-            path = f"[ {sh}inversePath {name(bound.relation)} ]" if bound.inverse else name(bound.relation)
-            counts = f" ; {sh}minCount {lower}" * (lower > 0) + (
-                f" ; {sh}maxCount {upper}" if upper is not None else ""
-            )
-            parts.append(f" ;\n    {sh}property [ {sh}path {path}{counts} ]")
-        yield "".join([*parts, " .\n"])
-
-
-def _owl_blocks(bounds, name, term):
-    owl = term(f"<{rdf.OWL}Thing>").removesuffix("Thing")
-    subclass = term(f"<{rdf.SUBCLASS}>")
-    integer = "<http://www.w3.org/2001/XMLSchema#nonNegativeInteger>"
-    for bound in bounds:
-        lower, upper = _whole(bound)
-        kind = f"{owl}Thing" if bound.kind is None else name(bound.kind)
-        path = f"[ {owl}inverseOf {name(bound.relation)} ]" if bound.inverse else name(bound.relation)
-        if lower == upper:
-            counts = [("cardinality", lower)]
-        else:
-            counts = [("minCardinality", lower)] * (lower > 0) + [("maxCardinality", upper)] * (upper is not None)
-        for what, number in counts:
-            restriction = f'[ a {owl}Restriction ; {owl}onProperty {path} ; {owl}{what} "{number}"^^{integer} ]'
-            yield f"\n{kind} {subclass} {restriction} .\n"
+# --- mining
 
 
 @dataclass(frozen=True)
 class Maximum:
-    """A significant maximum cardinality. relation, inverse: whose. kind: class id, or None. upper: the maximum.
+    """A significant maximum of a relation (or of its inverse), for all subjects or for a class.
 
-    subjects: heads (tails, if inverse) of the relation, of that class. support: those with at least `upper`.
-    likelihood: the share of the support with exactly `upper`; bound: its lower confidence bound. largest: the most any
-    subject has.
+    kind: class id, or None. upper: the maximum. subjects: the subjects that have the relation. support: those with at
+    least `upper` tails. likelihood: the share of the support with exactly `upper`. bound: the lower confidence bound of
+    that share. largest: the largest number of tails of a subject. (Of an inverse read heads for tails.)
     """
 
     relation: int
@@ -288,50 +215,31 @@ def significant_maxima(triples, n_entities, n_relations, types=None, min_support
 
 def _maxima(key, count, n_relations, inverse, min_support, confidence, likelihood):
     """The Maximum of each key, context (0: all subjects, 1 + c: class c) times R + relation; arrays by subject."""
-    order = np.lexsort((-count, key))
-    key, count = key[order], count[order]
-    last = np.flatnonzero(np.append((key[1:] != key[:-1]) | (count[1:] != count[:-1]), len(key) > 0))
-    exactly = np.diff(last, prepend=-1)  # subjects with this key and count
-    key_of, count_of = key[last], count[last]
-    start = np.searchsorted(key, key_of, "left")
-    at_least = last + 1 - start  # counts fall within a key
+    most = count.max(initial=0) + 1
+    values, exactly = np.unique(key * most - count, return_counts=True)  # by key, the largest count first
+    key_of = -(-values // most)
+    count_of = key_of * most - values
+    start, until = np.searchsorted(key_of, key_of), np.cumsum(exactly)
+    at_least = until - (until - exactly)[start]
     share = exactly / at_least
     bound = share - np.sqrt(math.log(1 / (1 - confidence)) / (2 * at_least))
-    good = np.flatnonzero((bound >= likelihood) & (at_least >= min_support))
-    keys, position = np.unique(key_of[good][::-1], return_index=True)  # the smallest count is the last of its key
-    found = []
-    for k, i in zip(keys.tolist(), good[::-1][position].tolist()):
-        kind, r = divmod(k, n_relations)
-        subjects = int(np.searchsorted(key, k, "right") - start[i])
-        found.append(
-            Maximum(
-                r,
-                inverse,
-                kind - 1 if kind else None,
-                int(count_of[i]),
-                subjects,
-                int(at_least[i]),
-                float(share[i]),
-                float(bound[i]),
-                int(count[start[i]]),
-            )
-        )
-    return found
+    good = np.flatnonzero((bound >= likelihood) & (at_least >= min_support))[::-1]
+    keys, position = np.unique(key_of[good], return_index=True)  # the smallest count of a key is its last
+    i = good[position]
+    kinds, relations = np.divmod(keys, n_relations)
+    numbers = count_of[i], np.bincount(key)[keys], at_least[i], share[i], bound[i], count_of[start[i]]
+    rows = zip(*(column.tolist() for column in (relations, kinds, *numbers)), strict=True)
+    return [Maximum(r, inverse, kind - 1 if kind else None, *row) for r, kind, *row in rows]
 
 
 def maxima_as_bounds(maxima, relations, types=None):
     """Bounds (0, maximum) with names."""
-    classes = types.classes if types is not None else []
-    return [
-        Bound(
-            relations[m.relation], 0.0, float(m.upper), m.inverse, None if m.kind is None else classes[m.kind], "mined"
-        )
-        for m in maxima
-    ]
+    kinds = [None if m.kind is None else types.classes[m.kind] for m in maxima]
+    return [Bound(relations[m.relation], 0.0, float(m.upper), m.inverse, k, "mined") for m, k in zip(maxima, kinds)]
 
 
 def mine_plain(data, columns, population, out, json_file):
-    """The least and the largest number of tails, shown and written."""
+    """`mine`: show and write the smallest and the largest number of tails, by relation."""
     dataset = open_data(data, columns)
     table_of = mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations, population)
     bounds = [Bound(name, *row) for name, row in zip(dataset.relations, table_of.tolist(), strict=True)]
@@ -344,7 +252,7 @@ def mine_plain(data, columns, population, out, json_file):
 
 
 def mine_maxima(data, columns, confidence, likelihood, min_support, out, json_file):
-    """Maxima that the data supports, of relations, inverses and classes, shown and written."""
+    """`mine --confidence`: show and write the maxima that the data supports."""
     dataset = open_data(data, columns)
     graph = vocabulary(dataset)
     for note in graph.types.notes:
@@ -369,40 +277,6 @@ def mine_maxima(data, columns, confidence, likelihood, min_support, out, json_fi
 
 
 def bound_record(bound):
-    """A bound for JSON; an upper bound of null is none."""
-    upper = None if math.isinf(bound.upper) else bound.upper
-    return {
-        "relation": bound.relation,
-        "inverse": bound.inverse,
-        "class": bound.kind,
-        "lower": bound.lower,
-        "upper": upper,
-    }
-
-
-def prefixes_of(given):
-    """A dict of NAME=IRI texts; those that are well known may be said by their name alone."""
-    found = {}
-    for text in given:
-        name, equals, iri = text.partition("=")
-        if not equals and name in rdf.WELL_KNOWN:
-            iri = rdf.WELL_KNOWN[name]
-        elif not equals or not iri:
-            raise click.UsageError(f"--prefix {text}: expected NAME=IRI.")
-        if found.get(name, iri) != iri:
-            raise click.UsageError(f"--prefix {name} for the second time.")
-        found[name] = iri
-    return found
-
-
-def run_convert(source, target, prefix, standard):
-    """Convert a file of bounds and say what came of it."""
-    tabular = without_gz(target).endswith((".tsv", ".txt"))
-    if rdf.format_of(source) is None and rdf.format_of(target) is None and not tabular:
-        raise CardkgeError(f"{target}: bounds are written as TSV or Turtle; end the name in .tsv or .ttl")
-    refuse_the_same(source, target)
-    prefixes = rdf.Prefixes(prefixes_of(prefix)) if prefix else None
-    bounds, notes = convert(source, target, prefixes, standard)
-    for note in notes:
-        warn(note)
-    click.echo(f"{target}: {len(bounds):,} bounds")
+    """A bound for JSON, where null stands for no upper bound."""
+    numbers = {"lower": bound.lower, "upper": None if math.isinf(bound.upper) else bound.upper}
+    return {"relation": bound.relation, "inverse": bound.inverse, "class": bound.kind, **numbers}

@@ -1,17 +1,15 @@
-"""Cardinality bounds of a relation, of its inverse, and of the subjects of one class: files of them, and mining.
+"""Bounds: how many tails a head may have in a relation r, or how many heads a tail may have, written ^r.
 
-A *bound* says how many tails a head has in a relation (or, written `^relation`, how many heads a tail has): of every
-subject, of the members of one class, or of one subject (the class is then empty). What holds for a subject is the
-tightest of the bounds that apply to it. A file of bounds is
+A bound holds for every *subject* (a head; of ^r a tail), for the members of one class, or for one subject alone. Of the
+bounds that apply to a subject the tightest holds. A file of bounds has the lines
 
     relation<TAB>lower<TAB>upper[<TAB>class[<TAB>entity]]
 
-or RDF (extra `rdf`): SHACL shapes, OWL restrictions and property characteristics. OWL's own reading is wider than ours:
-there nothing says that two names are two things; here they are.
+with `inf` for no upper bound, and an empty class before an entity. `bound_files` reads RDF as well.
 """
 
 import collections
-import difflib
+import functools
 import math
 import os
 import re
@@ -22,19 +20,18 @@ import numpy as np
 
 from cardkge import Bounds, CardkgeError, is_bounded
 from cardkge_tools.graph import rdf
-from cardkge_tools.graph.spelling import plain_form
-from cardkge_tools.shell.files import read_blocks
-from cardkge_tools.shell.terminal import LONGEST
+from cardkge_tools.graph.spelling import Known
+from cardkge_tools.shell.files import line_error, read_fields
 
 NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?|inf", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """lower <= number of tails (heads, if inverse) <= upper in a relation, for the members of a class, for one subject,
-    or (both None) for all.
+    """A subject has at least `lower` and at most `upper` tails in a relation (heads, if inverse).
 
-    relation, kind, subject: names of the relation, the class and the entity. where: file and line, or file and shape.
+    kind, subject: the name of the class or of the one entity for which it holds; both None: it holds for every subject.
+    where: file and line, or file and shape.
     """
 
     relation: str
@@ -55,8 +52,8 @@ class Bound:
         return self.relation, self.inverse, self.kind, self.subject
 
     def __str__(self):
-        of_class = "".join(f" of {name}" for name in (self.kind, self.subject) if name is not None)
-        return f"{self.name}{of_class} {self.lower:.15g} to {self.upper:.15g}" + f" ({self.where})" * bool(self.where)
+        of = "".join(f" of {name}" for name in (self.kind, self.subject) if name is not None)
+        return f"{self.name}{of} {self.lower:.15g} to {self.upper:.15g}" + f" ({self.where})" * bool(self.where)
 
 
 # --- classes of entities
@@ -65,8 +62,7 @@ class Bound:
 class Types:
     """Which entities are members of which classes.
 
-    classes: names. pairs: (n, 2) int64, entity and class ids, distinct and sorted. notes: sentences on the file that
-    they are of.
+    classes: names. pairs: (n, 2) int64, ids of entities and classes, distinct and sorted. notes: warnings of the file.
     """
 
     def __init__(self, classes=(), pairs=(), notes=()):
@@ -93,32 +89,28 @@ class Types:
         at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         return self._keys[at] == keys
 
-    def of(self, entity):
-        """Names of an entity's classes."""
-        first, last = np.searchsorted(self._keys, np.array([entity, entity + 1]) * max(len(self.classes), 1))
-        return [self.classes[key % len(self.classes)] for key in self._keys[first:last].tolist()]
-
 
 def read_types(path, entities):
-    """Read a `types.tsv` (`entity<TAB>class` a line) for a graph with these names of entities; Types without classes
-    where there is no such file. Lines about other entities are left out; a note counts them and shows the first."""
+    """The Types in a `types.tsv` (`entity<TAB>class` a line), for these names of entities; without a file, no classes.
+
+    Lines about other entities are left out; a note counts them and shows the first.
+    """
     if not os.path.isfile(path):
         return Types()
-    ids, classes, pairs = {name: i for i, name in enumerate(entities)}, {}, []
-    unknown, first = 0, None
-    for at, fields in fields_of(path):
+    ids, classes, pairs, unknown = {name: i for i, name in enumerate(entities)}, {}, [], []
+    for at, fields in read_fields(path):
         if len(fields) != 2 or "" in fields:
             fault = f"expected an entity and its class with a tab between, found {fields!r:.80}"
-            raise CardkgeError(f"{path}:{at}: {carriage_return(fields) or fault}")
+            raise line_error(path, at, fields, fault)
         kind = classes.setdefault(fields[1], len(classes))
-        entity = ids.get(fields[0])
-        if entity is None:
-            unknown, first = unknown + 1, first or f"{fields[0]!a:.80} in line {at}"
+        if fields[0] in ids:
+            pairs.append((ids[fields[0]], kind))
         else:
-            pairs.append((entity, kind))
+            unknown.append((fields[0], at))
     notes = []
     if unknown:
-        lines = "1 line is" if unknown == 1 else f"{unknown:,} lines are"
+        lines = "1 line is" if len(unknown) == 1 else f"{len(unknown):,} lines are"
+        first = f"{unknown[0][0]!a:.80} in line {unknown[0][1]}"
         notes = [f"{path}: {lines} about names that the graph does not have ({first}), and left out"]
     return Types(classes, pairs, notes)
 
@@ -128,26 +120,12 @@ def types_text(types, entities):
     return "".join(f"{entities[entity]}\t{types.classes[kind]}\n" for entity, kind in types.pairs.tolist())
 
 
-def fields_of(path):
-    """Yields (line number, fields) of the lines that are not blank."""
-    for number, text in read_blocks(path):
-        for at, line in enumerate(text[:-1].split("\n"), number):
-            if line.strip(" \t"):
-                yield at, line.split("\t")
-
-
-def carriage_return(fields):
-    """What is wrong with the line where there is a carriage return in it; else None."""
-    inside = any("\r" in each for each in fields)
-    return "a carriage return inside the line; save the file with lines that end in LF" if inside else None
-
-
 # --- bounds of a graph
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Names of a graph: what bounds may speak of. prefixes: of its IRIs."""
+    """The names that bounds of a graph may use, and the prefixes of its IRIs."""
 
     entities: list
     relations: list
@@ -156,7 +134,7 @@ class Vocabulary:
 
 
 def vocabulary(dataset):
-    """The Vocabulary of a Dataset, with the `types.tsv` and `prefixes.tsv` of its folder, if it has one."""
+    """The Vocabulary of a Dataset, with the `types.tsv` and `prefixes.tsv` of its folder."""
     if dataset.folder is None:
         return Vocabulary(dataset.entities, dataset.relations)
     folder = Path(dataset.folder)
@@ -165,13 +143,12 @@ def vocabulary(dataset):
 
 
 class GraphBounds(Bounds):
-    """All bounds of a graph, by name: of every subject, of the members of classes, and of single subjects.
+    """All bounds of a graph: of every subject, of the members of classes, and of single subjects.
 
-    bounds: Bound, each relation and class once for a direction. relations: the R names. types: Types, of the entities
-    with these names, which bounds of single subjects need. What holds for a subject is the tightest that applies to it,
-    but its own where that contradicts the others (`overruled` counts these).
-    Raises CardkgeError, naming two bounds, where those of every subject and of classes leave some entity no whole
-    number, or a subject has two of its own.
+    bounds: a list of Bound. relations: the R names. types: Types of the entities. entities: their N names, which bounds
+    of single subjects need. Where a subject's own bound contradicts the others, its own holds; `overruled` counts them.
+    Raises CardkgeError, naming two bounds, where those of every subject and of classes leave an entity no whole number,
+    where two are of the same relation and class, or where a subject has two that differ.
     """
 
     def __init__(self, bounds, relations, types=None, entities=None):
@@ -192,7 +169,7 @@ class GraphBounds(Bounds):
 
     @classmethod
     def named(cls, bounds, graph, where=""):
-        """Bounds of every subject (of a class without names: tables alone) with the names of a Vocabulary."""
+        """A plain Bounds, of every subject, with the names of a Vocabulary."""
         stated = [
             Bound(graph.relations[r], *bounds.tables[int(inverse), r].tolist(), inverse, None, where)
             for inverse in (False, True)
@@ -201,8 +178,8 @@ class GraphBounds(Bounds):
         return cls(stated, graph.relations, graph.types, graph.entities)
 
     def _take_own(self, bounds, ids):
-        """Keeps the bounds of single subjects as arrays, sorted by direction, relation and subject: keys (n,), own
-        (n, 2), and found (n, 2), what holds for these subjects with the bounds of all and of classes."""
+        """Keep the bounds of single subjects as arrays sorted by direction, relation and subject: keys (n,), own (n, 2)
+        and _found (n, 2), which are `own` joined with the bounds of every subject and of classes."""
         if bounds and self.entities is None:
             raise CardkgeError(f"bounds of single subjects need the names of the entities, found {bounds[0]}")
         place = {name: i for i, name in enumerate(self.entities)} if bounds else {}
@@ -228,12 +205,12 @@ class GraphBounds(Bounds):
         return (inverse * len(self.relations) + relations) * len(self.entities or ()) + subjects
 
     def _of_keys(self):
-        """(inverse, relations, subjects), (n,) each, of the keys."""
+        """The keys as three arrays (n,): inverse, relations, subjects."""
         pairs, subjects = np.divmod(self.keys, len(self.entities or "1"))
         return *np.divmod(pairs, max(len(self.relations), 1)), subjects
 
     def listed(self):
-        """All bounds, as a list of Bound; those of single subjects last."""
+        """All bounds as a list of Bound, those of single subjects last."""
         of = zip(*(part.tolist() for part in (*self._of_keys(), self.own)), strict=True)
         own = [Bound(self.relations[r], *row, bool(inverse), None, "", self.entities[s]) for inverse, r, s, row in of]
         return [*self.stated, *own]
@@ -242,6 +219,7 @@ class GraphBounds(Bounds):
         return len(self.stated) + len(self.keys)
 
     def _check(self, bounds):
+        """Raise CardkgeError where bounds of one relation leave some subject no whole number."""
         for number, one in enumerate(bounds):
             if not leave_a_number(one.lower, one.upper):
                 raise CardkgeError(f"no whole number lies within {one}; correct it")
@@ -250,12 +228,8 @@ class GraphBounds(Bounds):
                     raise CardkgeError(f"twice the same relation and class: {one} and {other}; keep one")
                 if leave_a_number(max(one.lower, other.lower), min(one.upper, other.upper)):
                     continue
-                members = None
-                for kind in (one.kind, other.kind):
-                    if kind is not None:
-                        of_kind = self.types.members(kind)
-                        members = of_kind if members is None else np.intersect1d(members, of_kind)
-                if members is None or len(members):
+                members = [self.types.members(kind) for kind in (one.kind, other.kind) if kind is not None]
+                if not members or len(functools.reduce(np.intersect1d, members)):
                     raise CardkgeError(f"no number is left between {one} and {other}; correct one of them")
 
     @property
@@ -264,21 +238,19 @@ class GraphBounds(Bounds):
         return [b for b in self.listed() if b.inverse or b.kind is not None or b.subject is not None]
 
     def for_names(self, entities, relations):
-        """The same bounds with ids of other vocabularies, of the relations and entities that these have."""
+        """The bounds for other vocabularies; those of relations or single subjects that these lack are left out."""
         place = {name: i for i, name in enumerate(entities)}
-        if self.entities is None or self.entities == entities:
-            types = self.types
-        else:
-            pairs = [
-                (place[self.entities[e]], kind) for e, kind in self.types.pairs.tolist() if self.entities[e] in place
-            ]
+        types = self.types
+        if self.entities not in (None, entities):
+            pairs = self.types.pairs.tolist()
+            pairs = [(place[self.entities[e]], kind) for e, kind in pairs if self.entities[e] in place]
             types = Types(self.types.classes, pairs)
         known = set(relations)
         kept = [b for b in self.listed() if b.relation in known and (b.subject is None or b.subject in place)]
         return GraphBounds(kept, relations, types, entities)
 
     def is_bounded(self, inverse=False):
-        """(R,) bool: relations with a bound other than (0, inf), of all or some subjects."""
+        """(R,) bool: whether a relation has a bound other than (0, inf) for any subject."""
         bounded = super().is_bounded(inverse)
         for (relation, backward), bounds in self._of_classes.items():
             if backward == inverse:
@@ -288,9 +260,9 @@ class GraphBounds(Bounds):
         return bounded
 
     def of(self, relations, subjects, inverse=False):
-        """(n, 2) float64: lower and upper bound of each (subject, relation), the tightest of those that apply.
+        """(n, 2) float64: the lower and the upper bound that hold for each pair of subject and relation.
 
-        relations, subjects: (n,) ids, or one relation for all; subjects are heads, or tails if inverse.
+        subjects: (n,) ids of heads, or of tails if inverse. relations: (n,) ids, or one id for all.
         """
         subjects = np.asarray(subjects, np.int64)
         relations = np.broadcast_to(np.asarray(relations, np.int64), subjects.shape)
@@ -329,7 +301,7 @@ def leave_a_number(lower, upper):
 
 
 def tightest(one, other):
-    """One Bound that says what two of the same relation and class say; CardkgeError where they leave no number."""
+    """Two bounds of the same relation and class as one. Raises CardkgeError where they leave no whole number."""
     lower = one if one.lower >= other.lower else other
     upper = one if one.upper <= other.upper else other
     if not leave_a_number(lower.lower, upper.upper):
@@ -339,102 +311,70 @@ def tightest(one, other):
 
 
 def read_tsv(path, graph=None, notes=None):
-    """Read a TSV file of bounds as a list of Bound. graph: a Vocabulary; None takes every name, types None in it every
-    class, entities None every entity. notes: a list that takes a sentence for each name that is found under another
-    spelling, and one that counts the bounds of entities that the graph does not have, which are dropped.
+    """Read a TSV file of bounds as a list of Bound.
 
-    Raises CardkgeError, naming file and line: other than three to five fields, both a class and an entity, an unknown
-    relation or class, what is no number, NaN, negative, lower above upper or no whole number between, infinite lower,
-    the same relation and class for the second time.
+    graph: the Vocabulary that names are looked up in; None takes every name, and types or entities of None in it take
+    every class or entity. notes: a list to which warnings are added: names found under another spelling, and the
+    number of bounds of unknown entities, which are dropped.
+
+    Raises CardkgeError, naming file and line, for a line with other than three to five fields or with both a class and
+    an entity, for an unknown relation or class, for numbers that are not 0 <= lower <= upper with a whole number
+    between, and for the same relation and class a second time.
     """
-    relations = None if graph is None else Known(graph.relations, graph.prefixes, "relation")
-    classes = None if graph is None or graph.types is None else Known(graph.types.classes, graph.prefixes, "class")
-    entities, found, seen, dropped, notes = None, [], {}, [], [] if notes is None else notes
-    for at, fields in fields_of(path):
-        bound, fault = _bound_of_fields(fields, f"{path}:{at}", relations.names if relations else ())
-        for known, name in ((relations, "relation"), (classes, "kind")):
-            if fault is None and known is not None and getattr(bound, name) is not None:
-                same, note = known.find(getattr(bound, name))
-                fault = known.fault(getattr(bound, name)) if same is None else None
-                bound = replace(bound, **{name: same})
-                notes += [f"{path}:{at}: {note}"] if note else []
-        if fault is None and bound.subject is not None:  # twice the same is found where all files are read
-            if graph is not None and graph.entities is not None:
-                entities = entities or Known(graph.entities, graph.prefixes, "entity")
-            same, note = entities.find(bound.subject) if entities else (bound.subject, None)
-            notes += [f"{path}:{at}: {note}"] if note else []
-            (dropped if same is None else found).append(replace(bound, subject=same or bound.subject))
-            continue
-        if fault is None and bound.key in seen:
-            of_class = f" of class {bound.kind!r}" if bound.kind is not None else ""
-            fault = f"relation {bound.name!r}{of_class} for the second time, after line {seen[bound.key]}; keep one"
-        if fault:
-            raise CardkgeError(f"{path}:{at}: {carriage_return(fields) or fault}")
+    graph, notes = graph or Vocabulary(None, None, None), [] if notes is None else notes
+    known = {"relation": graph.relations, "class": graph.types and graph.types.classes, "entity": graph.entities}
+    known = {what: Known(names, graph.prefixes, what) for what, names in known.items() if names is not None}
+    found, seen, dropped = [], {}, []
+    for at, fields in read_fields(path):
+        where, kept = f"{path}:{at}", found
+        try:
+            bound = _bound_of(fields, where, graph.relations or ())
+            for what, attribute in (("relation", "relation"), ("class", "kind"), ("entity", "subject")):
+                name = getattr(bound, attribute)
+                if what not in known or name is None:
+                    continue
+                same, note = known[what].find(name)
+                notes += [f"{where}: {note}"] if note else []
+                if same is None and what != "entity":
+                    raise CardkgeError(known[what].fault(name))
+                if same is None:
+                    kept = dropped
+                bound = replace(bound, **{attribute: same or name})
+            if bound.subject is None and bound.key in seen:
+                of_class = f" of class {bound.kind!r}" if bound.kind is not None else ""
+                before = f"for the second time, after line {seen[bound.key]}; keep one"
+                raise CardkgeError(f"relation {bound.name!r}{of_class} {before}")
+        except CardkgeError as error:
+            raise line_error(path, at, fields, error) from None
+        kept.append(bound)
         seen[bound.key] = at
-        found.append(bound)
     if dropped:
         notes.append(f"{path}: {len(dropped):,} bounds of unknown entities dropped, the first {dropped[0]}")
     return found
 
 
-class Known:
-    """Names of a graph, of one kind ("relation", "class"), found by other spellings too."""
-
-    def __init__(self, names, prefixes, kind):
-        self.names, self.kind = dict.fromkeys(names), kind
-        self.prefixes, self._terms, self._forms = prefixes, None, None
-
-    def find(self, name):
-        """(name in the graph, note or None), or (None, None). The same IRI, written short or whole, is the same name;
-        else one name of the same plain form is meant, and the note says so."""
-        if name in self.names:
-            return name, None
-        if self._terms is None:
-            self._terms = {self.prefixes.term(known): known for known in self.names}
-            self._forms = collections.defaultdict(list)
-            for term, known in self._terms.items():
-                for form in {plain_form(term), plain_form(known)}:
-                    self._forms[form].append(known)
-        term = self.prefixes.term(name)
-        if term in self._terms:
-            return self._terms[term], None
-        alike = self._forms.get(plain_form(name)) or self._forms.get(plain_form(term)) or ()
-        if len(alike) != 1:
-            return None, None
-        return alike[0], f"{self.kind} {name!a:.80} is not in the data; {alike[0]!a:.80}, which looks alike, is"
-
-    def fault(self, name):
-        """What is wrong with a name that is not found."""
-        if self.kind == "class" and not self.names:
-            return f"class {name!r:.80}, but the data set has no types.tsv, which says the classes of entities"
-        near = difflib.get_close_matches(name, self.names, 1) if len(name) <= LONGEST else ()
-        meant = f"; did you mean {near[0]!r:.80}?" if near else ""
-        where = " (types.tsv)" if self.kind == "class" else ""
-        return f"unknown {self.kind} {name!r:.80}; expected one of the data set's {len(self.names)}{where}{meant}"
-
-
-def _bound_of_fields(fields, where, relations):
-    """(Bound, None), or (None, what is wrong). A relation's own name may begin with ^."""
+def _bound_of(fields, where, relations):
+    """The Bound of a line, names as they are. relations: known names, which may begin with ^ themselves."""
     if len(fields) not in (3, 4, 5):
         expected = "relation, lower, upper and perhaps a class (or, that empty, an entity) with tabs between"
-        return None, f"expected {expected}, found {len(fields)} fields"
+        raise CardkgeError(f"expected {expected}, found {len(fields)} fields")
     name, *numbers = fields[:3]
     kind, subject = (each or None for each in [*fields[3:], "", ""][:2])
     if kind and subject:
-        return None, f"a class, {kind!r:.80}, and an entity, {subject!r:.80}; leave one of the two fields empty"
+        raise CardkgeError(f"a class, {kind!r:.80}, and an entity, {subject!r:.80}; leave one of the two fields empty")
     inverse = name.startswith("^") and name not in relations
     name = name[inverse:]
     if not name:
-        return None, "an empty name"
+        raise CardkgeError("an empty name")
     found = " and ".join(map(repr, numbers))
     if not all(NUMBER.fullmatch(number) for number in numbers):
-        return None, f"expected two numbers of at least 0, inf for no upper bound, found {found}"
+        raise CardkgeError(f"expected two numbers of at least 0, inf for no upper bound, found {found}")
     lower, upper = map(float, numbers)
     if not lower <= upper or lower == math.inf:
-        return None, f"expected 0 <= lower <= upper, lower finite, inf for no upper bound, found {found}"
+        raise CardkgeError(f"expected 0 <= lower <= upper, lower finite, inf for no upper bound, found {found}")
     if not leave_a_number(lower, upper):
-        return None, f"no whole number lies between lower {numbers[0]} and upper {numbers[1]}"
-    return Bound(name, lower, upper, inverse, kind, where, subject), None
+        raise CardkgeError(f"no whole number lies between lower {numbers[0]} and upper {numbers[1]}")
+    return Bound(name, lower, upper, inverse, kind, where, subject)
 
 
 def tsv_text(bounds):

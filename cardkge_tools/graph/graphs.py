@@ -1,5 +1,6 @@
 """Graphs: triple files, data sets, vocabularies."""
 
+import functools
 import hashlib
 import itertools
 import os
@@ -12,6 +13,7 @@ import numpy as np
 
 from cardkge import CardkgeError, triple_keys
 from cardkge_tools import SPLIT_FILES, SPLITS, TRIPLE_FILES
+from cardkge_tools.graph import rdf
 from cardkge_tools.graph.spelling import first_lines_warnings, look_alike_warnings
 from cardkge_tools.shell.download import fetch_dataset, locate_dataset, read_table, where_to_put
 from cardkge_tools.shell.files import is_packed, read_blocks, without_gz
@@ -143,11 +145,6 @@ def _read_triple_blocks(path, columns, skipped):
 _NODE = r"(?:<[^<>\s]*>|_:[^\s<>\"]+)"
 _LITERAL = r'"(?:[^"\\]|\\.)*"(?:@[\w-]+|\^\^<[^<>\s]*>)?'
 _STATEMENT = re.compile(rf"[ \t]*{_NODE}\s*<[^<>\s]*>\s*(?:{_NODE}|{_LITERAL})\s*(?:{_NODE}\s*)?\.\s*(?:#.*)?")
-_FORMATS = (  # how a line begins -> the format, and the ending by which `import` knows it
-    (r"\s*(@prefix|@base|PREFIX|BASE)\s", "Turtle", ".ttl"),
-    (r"\s*(<\?xml|<!DOCTYPE|<rdf:RDF)", "RDF/XML", ".rdf"),
-    (r"\s*[\[{]\s*($|[\[{\"])", "JSON-LD", ".jsonld"),
-)
 
 
 def as_format(path, ending):
@@ -170,12 +167,10 @@ def refuse_statements(path, number, text):
 
 
 def other_format(path, lines):
-    """What is to be said of lines that are no three names: the format that they look like, and what reads it."""
+    """The end of the message about lines that are not three names: the format that they look like, what reads it."""
     lines = [line for line in lines if line.strip()][:1000]
-    for line in lines[:1]:
-        for pattern, name, ending in _FORMATS:
-            if re.match(pattern, line):
-                return f"; this looks like {name}: {as_format(path, ending)}"
+    if like := rdf.format_like("\n".join(lines), functools.partial(as_format, path)):
+        return like
     for delimiter in ",;| ":
         if lines and all("\t" not in line and line.count(delimiter) == 2 for line in lines):
             return f"; with {delimiter!r} between: `cardkge import {path} --delimiter {delimiter!r} --out DIR` reads it"

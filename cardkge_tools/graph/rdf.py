@@ -1,7 +1,7 @@
-"""RDF: parsing by pyoxigraph (extra `rdf`), and names for its terms.
+"""RDF: files, which pyoxigraph parses (extra `rdf`), and names for terms.
 
-A *term* is what N-Triples writes: `<iri>`, `_:label` or a literal. A *name* is what the files of a data set hold: the
-IRI by a prefix (`ex:anna`) or whole, `_:label`, or the literal as N-Triples writes it. `Prefixes` goes both ways.
+A *term* is written as in N-Triples: `<iri>`, `_:label` or a literal. A *name* is what the files of a data set hold: an
+IRI, short (`ex:anna`) or whole, `_:label`, or a literal as in N-Triples. `Prefixes` turns one into the other.
 """
 
 import codecs
@@ -14,8 +14,10 @@ import zlib
 from pathlib import Path
 from urllib.parse import unquote
 
+import click
+
 from cardkge import CardkgeError
-from cardkge_tools.shell.files import is_packed, read_blocks, refuse_utf_16, replace_file, without_gz
+from cardkge_tools.shell.files import is_packed, line_error, read_fields, refuse_utf_16, replace_file, without_gz
 
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 RDFS = "http://www.w3.org/2000/01/rdf-schema#"
@@ -23,9 +25,9 @@ OWL = "http://www.w3.org/2002/07/owl#"
 SHACL = "http://www.w3.org/ns/shacl#"
 TYPE = RDF + "type"
 SUBCLASS = RDFS + "subClassOf"
-WELL_KNOWN = {"rdf": RDF, "rdfs": RDFS, "owl": OWL, "sh": SHACL}  # may be said on the command line without a file
+WELL_KNOWN = {"rdf": RDF, "rdfs": RDFS, "owl": OWL, "sh": SHACL}  # known without a file
 
-FORMATS = {  # ending of a file's name -> pyoxigraph's name of the format
+FORMATS = {  # ending of a file's name -> pyoxigraph's name of the format; the usual ending first
     ".nt": "N_TRIPLES",
     ".ntriples": "N_TRIPLES",
     ".nq": "N_QUADS",
@@ -39,9 +41,9 @@ FORMATS = {  # ending of a file's name -> pyoxigraph's name of the format
     ".jsonld": "JSON_LD",
     ".json": "JSON_LD",
 }
-LINE_FORMATS = ("N_TRIPLES", "N_QUADS")  # their blank nodes all have labels that the file gives
-BLOCK = 1 << 18  # bytes of statements handed on at a time
-NAME_OF_NOTHING = "urn:cardkge:"  # begins the IRI of a name that came from no IRI (see Prefixes.term)
+LINE_FORMATS = ("N_TRIPLES", "N_QUADS")  # in which every blank node has a label
+BLOCK = 1 << 18  # bytes of statements at a time
+NAME_OF_NOTHING = "urn:cardkge:"  # how the IRI of a name that is not an IRI begins (see Prefixes.term)
 
 _LITERAL = re.compile(r'("(?:[^"\\]|\\.)*"(?:@[^ ]+|\^\^<[^>]*>)?)(?: (.+))?')
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?=.)", re.DOTALL)
@@ -56,7 +58,7 @@ _PREFIX = re.compile(r"[^\s:<>\"{}|^`\\/]*")
 
 
 def load_pyoxigraph():
-    """The module; CardkgeError that names the extra where it is not installed."""
+    """The module. Raises CardkgeError, naming the extra, where it is not installed."""
     try:
         import pyoxigraph
     except ImportError as error:
@@ -69,16 +71,11 @@ def format_of(path):
     return FORMATS.get(os.path.splitext(without_gz(path).lower())[1])
 
 
-def opened(path):
-    """A binary file, unpacked where its name ends in .gz."""
-    return gzip.open(path, "rb") if is_packed(path) else open(path, "rb", buffering=1 << 20)
-
-
 # --- statements
 
 
 class _Blocks:
-    """A file for pyoxigraph to write to: hands on whole lines as text, BLOCK bytes of them or more at a time."""
+    """A file for pyoxigraph to write to, which calls consume(text) with whole lines, BLOCK bytes or more at a time."""
 
     def __init__(self, consume):
         self.consume, self.parts, self.size = consume, [], 0
@@ -101,20 +98,19 @@ class _Blocks:
 
 
 def read_statements(path, consume, kind=None, progress=None, base=None):
-    """Parse an RDF file and hand its statements on as N-Quads, in the order of the file.
+    """Parse an RDF file and pass its statements on as text, in the order of the file and in little memory.
 
-    consume(block): block is text, whole lines of canonical N-Quads (one space between terms, ` .` at the end, no
-    comment, no blank line). Nothing else is kept, so that memory does not grow with the file.
-    kind: a value of FORMATS; None takes it from the file's name. progress(done, total), if given, is called with bytes
-    of the file. base: the IRI that relative IRIs are resolved against; None takes the place of the file.
+    consume(block) is called with whole lines of canonical N-Quads: one space between terms, ` .` at the end, no
+    comments, no blank lines. kind: a value of FORMATS; None takes it from the file's name. progress(done, total) is
+    called with bytes of the file. base: the IRI that relative IRIs are relative to; None takes the place of the file.
     Returns the prefixes that the file declares, a dict prefix -> namespace.
-    Raises CardkgeError, naming file and line, for what is not in the format; where pyoxigraph is missing; for a base
-    that is no IRI; and for a file that cannot be read.
+    Raises CardkgeError, naming file and line, for a file that is not in the format or cannot be read, for a base that
+    is not an IRI, and where pyoxigraph is missing.
     """
     oxigraph = load_pyoxigraph()
     kind = kind or format_of(path)
     if kind is None:
-        raise CardkgeError(f"{path}: no RDF format is known by this ending; known are {', '.join(FORMATS)}")
+        raise CardkgeError(f"{path}: unknown ending of an RDF file; expected one of {', '.join(FORMATS)}")
     if base is not None and (not _SCHEME.match(base) or _NOT_IN_IRI.search(base)):
         raise CardkgeError(f"--base {base}: expected an IRI, such as http://example.org/")
     form, start = getattr(oxigraph.RdfFormat, kind), b""
@@ -127,14 +123,14 @@ def read_statements(path, consume, kind=None, progress=None, base=None):
             if start.startswith(codecs.BOM_UTF8):
                 source.read(len(codecs.BOM_UTF8))
 
-            def handed_on(block):
+            def consume_and_report(block):
                 consume(block)
                 if progress:
                     progress(raw.tell(), total)
 
             base = None if kind in LINE_FORMATS else base or Path(path).absolute().as_uri()
             parser = oxigraph.parse(source, form, base_iri=base)
-            blocks = _Blocks(handed_on)
+            blocks = _Blocks(consume_and_report)
             oxigraph.serialize(parser, blocks, oxigraph.RdfFormat.N_QUADS)
             blocks.hand_on()
             prefixes = dict(parser.prefixes)
@@ -142,53 +138,56 @@ def read_statements(path, consume, kind=None, progress=None, base=None):
     except SyntaxError as error:  # pyoxigraph's: what the file says is not in the format
         reason = " ".join(str(error.msg).split())
         if "LoadDocumentCallback" in reason:
-            reason = "its @context is a page of the web, and none is loaded; write the context into the file"
+            reason = "its @context is on the web and is not loaded; write the context into the file"
         name = kind.replace("_", "-")
         raise CardkgeError(f"{path}:{error.lineno or 1}: not {name}: {reason}{_looks_like(start, kind)}") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise CardkgeError(f"{path}: cannot be read: {error}") from error
-    except OSError as error:
-        raise CardkgeError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise CardkgeError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
-_BEGINNINGS = (  # how a file begins -> pyoxigraph's name of the format that begins so
-    (r"<!doctype html|<html", "HTML"),
-    (r"<\?xml|<!--|<rdf:RDF", "RDF_XML"),
-    (r"[{\[]\s*(?:[\"{}\]]|$)", "JSON_LD"),
-    (r"@prefix|@base|prefix\s|base\s*<", "TURTLE"),
+_BEGINNINGS = (  # how a file begins, the format that begins so, the usual ending of its name
+    (r"<!doctype html|<html", "a web page", None),
+    (r"<\?xml|<!--|<!doctype|<rdf:RDF", "RDF/XML", ".rdf"),
+    (r"[{\[]\s*(?:[\"{}\[\]]|$)", "JSON-LD", ".jsonld"),
+    (r"@prefix|@base|prefix\s+\S*:|base\s*<", "Turtle", ".ttl"),
 )
 
 
+def format_like(text, advice):
+    """The end of a message about a file that is not what it should be: the format that its text begins like, if any.
+
+    advice(ending): what to do with a file of the format with this ending; "" where it should be of that format.
+    """
+    text = re.sub(r"\A(?:\s*#[^\n]*\n)*\s*", "", text)
+    for pattern, name, ending in _BEGINNINGS:
+        if re.match(pattern, text, re.IGNORECASE):
+            how = "download the data itself" if ending is None else advice(ending)
+            return f"; it looks like {name}: {how}" if how else ""
+    return ""
+
+
 def _looks_like(start, kind):
-    """What is to be said of a file that is not of this kind: the format that its first bytes look like."""
-    text = start.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").lstrip()
-    text = re.sub(r"\A(?:#[^\n]*\n\s*)+", "", text)
-    found = next((name for pattern, name in _BEGINNINGS if re.match(pattern, text, re.IGNORECASE)), kind)
-    if found == kind or (found, kind) == ("TURTLE", "TRIG"):
-        return ""
-    if found == "HTML":
-        return "; it looks like a page of the web, not like data: download the data"
-    ending = next(ending for ending, name in FORMATS.items() if name == found and ending != ".ntriples")
-    ending = {"RDF_XML": ".rdf", "JSON_LD": ".jsonld"}.get(found, ending)
-    return (
-        f"; it looks like {found.replace('_', '-')}: end its name in {ending}, or import it with --format {ending[1:]}"
-    )
+    def advice(ending):
+        fits = FORMATS[ending] == kind or (ending, kind) == (".ttl", "TRIG")
+        return "" if fits else f"end its name in {ending}, or import it with --format {ending[1:]}"
+
+    return format_like(start.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace"), advice)
 
 
 def relative_notes(*names):
-    """A sentence about terms that are IRIs of this machine's files, as relative IRIs become; names: several lists."""
+    """A warning of terms that are IRIs of files here, as relative IRIs become, in lists of terms; [] without any."""
     local = [term[1:-1] for terms in names for term in terms if term.startswith("<file:")]
     if not local:
         return []
     return [
-        f"relative IRIs, or IRIs of files, are {len(local):,} of the names, such as {local[0]}: elsewhere the same data"
+        f"{len(local):,} names are relative IRIs, or IRIs of files, such as {local[0]}: in another place the same data"
         " has other names; --base IRI says what relative IRIs are relative to"
     ]
 
 
 def _other_prefixes(path, kind):
-    """Prefixes of RDF/XML (its namespaces) and JSON-LD (of a @context), which the parser does not hand out."""
-    with opened(path) as file:
+    """Prefixes that the parser does not report: namespaces of RDF/XML, and of a @context in JSON-LD."""
+    with (gzip.open if is_packed(path) else open)(path, "rb") as file:
         if kind == "RDF_XML":
             head = file.read(1 << 16).decode("utf-8", "replace")
             found = re.findall(r"""xmlns(?::([^\s=]+))?\s*=\s*["']([^"'&]+)["']""", head)
@@ -199,14 +198,12 @@ def _other_prefixes(path, kind):
             value = json.loads(file.read())
         except ValueError:
             return {}
-    contexts = [item.get("@context") for item in (value if isinstance(value, list) else [value]) if _is_dict(item)]
-    contexts = [c for context in contexts for c in (context if isinstance(context, list) else [context]) if _is_dict(c)]
-    pairs = [pair for context in contexts for pair in context.items()]
+
+    def dicts(value):
+        return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict)]
+
+    pairs = [pair for item in dicts(value) for each in dicts(item.get("@context")) for pair in each.items()]
     return {key: text for key, text in pairs if isinstance(text, str) and text[-1:] in tuple("/#:") and key[:1] != "@"}
-
-
-def _is_dict(value):
-    return isinstance(value, dict)
 
 
 def terms_of(line):
@@ -222,20 +219,19 @@ def terms_of(line):
     return subject, predicate, node, graph
 
 
-def read_graph(path, kind=None, base=None):
-    """A small RDF file as a list of (subject, predicate, object) terms, and its prefixes: for shapes and ontologies.
-    Named graphs are merged. base: as of `read_statements`."""
+def read_graph(path, base=None):
+    """A small RDF file as (list of (subject, predicate, object) terms, prefixes), its named graphs merged."""
     triples = []
 
     def consume(block):
         triples.extend(terms_of(line)[:3] for line in block[:-1].split("\n"))
 
-    prefixes = read_statements(path, consume, kind, base=base)
+    prefixes = read_statements(path, consume, base=base)
     return triples, prefixes
 
 
 def superclasses(pairs):
-    """class -> itself and all above it, in order; pairs: (class, its superclass). Circles are fine."""
+    """A dict class -> itself and all classes above it, in order, from pairs (class, class above it), in circles too."""
     above = collections.defaultdict(list)
     for lower, upper in pairs:
         above[lower].append(upper)
@@ -257,8 +253,8 @@ def superclasses(pairs):
 class Prefixes:
     """Prefixes of IRIs; `shorten` and `expand` undo each other.
 
-    A name is `prefix:rest` where the part before its first colon is a prefix here. An IRI without a prefix stays whole,
-    in < > if it could be read as a short one; the longest namespace wins.
+    An IRI becomes `prefix:rest` by the longest namespace that it begins with. Without one it stays whole, in < > if it
+    could be read as a short name.
     """
 
     def __init__(self, pairs=()):
@@ -268,7 +264,7 @@ class Prefixes:
             self.add(prefix, namespace)
 
     def add(self, prefix, namespace):
-        """Takes a prefix in and returns its name here, which is another where the name means something else already."""
+        """Add a prefix and return its name here: a new one where the name stands for another namespace."""
         if not _PREFIX.fullmatch(prefix) or prefix == "_" or not namespace or _NOT_IN_IRI.search(namespace):
             raise CardkgeError(f"prefix {prefix!r} for {namespace!r}: expected a word and the beginning of an IRI")
         if namespace in self._prefixes:
@@ -290,7 +286,7 @@ class Prefixes:
         return f"<{iri}>" if misread else iri
 
     def expand(self, name):
-        """The IRI of a name; None for a blank node, a literal, and a name that came from no IRI."""
+        """The IRI of a name, or None for a blank node, a literal and any other name."""
         if name.startswith("<") and name.endswith(">") and not _NOT_IN_IRI.search(name[1:-1]):
             return name[1:-1]
         prefix, colon, rest = name.partition(":")
@@ -303,7 +299,7 @@ class Prefixes:
         return None if iri is None or _NOT_IN_IRI.search(iri) else iri
 
     def name(self, term):
-        """The name of a term; of one that `term` made of a name that came from no IRI, that name."""
+        """The name of a term; `term` undoes it."""
         if term.startswith(f"<{NAME_OF_NOTHING}"):
             name = unquote(term[1 + len(NAME_OF_NOTHING) : -1])
             if name and not re.search("[\t\n\r]", name) and self.term(name) == term:
@@ -317,14 +313,13 @@ class Prefixes:
         web = "<http://", "<https://"  # with no prefix there is nothing that these could be mistaken for
         return [term[1:-1] if term.startswith(web) else self.name(term) for term in terms]
 
-    def term(self, name, base=NAME_OF_NOTHING):
-        """The N-Triples term of a name. A name that came from no IRI gets one: base and the name, with every character
-        that an IRI cannot hold as %XX of its UTF-8 bytes. So does a blank node, whose label another file could not
-        refer to (a Skolem IRI: RDF 1.1 Concepts, 3.5)."""
+    def term(self, name):
+        """The N-Triples term of a name. A name that is not an IRI becomes one (`made_term`), and so does a blank node,
+        for other files cannot refer to its label (a Skolem IRI: RDF 1.1 Concepts, 3.5)."""
         if is_literal(name):
             return name
         iri = self.expand(name)
-        return f"<{iri}>" if iri is not None else f"<{base}{percent_encoded(name)}>"
+        return f"<{iri}>" if iri is not None else made_term(name)
 
 
 def is_literal(name):
@@ -333,29 +328,41 @@ def is_literal(name):
     return match is not None and match[2] is None
 
 
-def percent_encoded(name):
-    """A name as the last part of an IRI: what an IRI cannot hold, and %, as %XX of its UTF-8 bytes."""
-    return _NOT_AT_ITS_END.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)
+def made_term(name):
+    """The term of a name that is not an IRI: what an IRI cannot hold, and %, becomes %XX of its UTF-8 bytes."""
+    encoded = _NOT_AT_ITS_END.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)
+    return f"<{NAME_OF_NOTHING}{encoded}>"
+
+
+def given_prefixes(texts):
+    """A dict prefix -> namespace of NAME=IRI texts; a well-known prefix needs no IRI."""
+    found = {}
+    for text in texts:
+        name, equals, iri = text.partition("=")
+        if not equals and name in WELL_KNOWN:
+            iri = WELL_KNOWN[name]
+        elif not equals or not iri:
+            raise click.UsageError(f"--prefix {text}: expected NAME=IRI.")
+        if found.get(name, iri) != iri:
+            raise click.UsageError(f"--prefix {name} for the second time.")
+        found[name] = iri
+    return found
 
 
 def read_prefixes(path):
-    """Read a `prefixes.tsv` (`prefix<TAB>namespace` a line) as Prefixes; none where there is no such file."""
+    """The Prefixes in a `prefixes.tsv` (`prefix<TAB>namespace` a line); without a file, no prefixes."""
     prefixes = Prefixes()
     if not os.path.isfile(path):
         return prefixes
-    for number, text in read_blocks(path):
-        for at, line in enumerate(text[:-1].split("\n"), number):
-            if not line.strip():
-                continue
-            prefix, tab, namespace = line.partition("\t")
-            if not tab:
-                raise CardkgeError(f"{path}:{at}: expected prefix and namespace with a tab between, found {line!r}")
-            if prefix in prefixes.namespaces:
-                raise CardkgeError(f"{path}:{at}: prefix {prefix!r} for the second time; keep one of the lines")
-            try:
-                prefixes.add(prefix, namespace)
-            except CardkgeError as error:
-                raise CardkgeError(f"{path}:{at}: {error}") from None
+    for at, fields in read_fields(path):
+        try:
+            if len(fields) != 2:
+                raise CardkgeError(f"expected prefix and namespace with a tab between, found {fields!r:.80}")
+            if fields[0] in prefixes.namespaces:
+                raise CardkgeError(f"prefix {fields[0]!r} for the second time; keep one of the lines")
+            prefixes.add(*fields)
+        except CardkgeError as error:
+            raise line_error(path, at, fields, error) from None
     return prefixes
 
 

@@ -1,6 +1,6 @@
-"""Sources of a graph: files of RDF, tables and OpenKE folders, read as streams into triples of ids.
+"""The files of a user's own graph: RDF, tables and OpenKE folders, read as streams into triples of ids.
 
-What is kept is the names, each once, and twelve bytes a triple.
+What stays in memory is each name once and twelve bytes a triple.
 """
 
 import array
@@ -16,8 +16,8 @@ import numpy as np
 from cardkge import CardkgeError, triple_keys
 from cardkge_tools import SPLITS
 from cardkge_tools.graph import rdf
-from cardkge_tools.graph.graphs import first_lines_warnings, later_occurrences, refuse_statements
-from cardkge_tools.graph.spelling import plain_form
+from cardkge_tools.graph.graphs import later_occurrences, refuse_statements
+from cardkge_tools.graph.spelling import first_lines_warnings, plain_form
 from cardkge_tools.shell.files import read_blocks, without_gz
 
 TABLES = {".tsv": "\t", ".txt": "\t", ".csv": ","}  # ending -> delimiter
@@ -26,20 +26,13 @@ LINES = 1 << 17  # read at a time
 _SCOPED = re.compile("f[0-9]+-")
 
 
-class Names(dict):
-    """name -> id, in order of first appearance: a name that is looked up gets the next id where it has none."""
-
-    def __missing__(self, name):
-        self[name] = number = len(self)
-        return number
-
-
 class Triples:
-    """Triples as ids while files are read; the names are text: terms of RDF, or fields of tables."""
+    """Triples as ids while files are read. The names are terms of RDF, or fields of tables."""
 
     def __init__(self):
-        self.entities, self.relations = Names(), Names()
-        self.ids = array.array("i")  # head, relation, tail, one triple after the other
+        # name -> id; a new name that is looked up gets the next id
+        self.entities, self.relations = (collections.defaultdict(itertools.count().__next__) for _ in range(2))
+        self.ids = array.array("i")  # head, relation, tail, head, ...
         self.counts = collections.Counter()
 
     def __len__(self):
@@ -50,50 +43,38 @@ class Triples:
         """(n, 3) int32 of the ids."""
         return np.frombuffer(self.ids, np.int32).reshape(-1, 3)
 
-    def add(self, rows):
-        """Take triples of names in."""
-        self.add_fields([name for row in rows for name in row])
-
-    def add_fields(self, fields):
-        """Take triples in, of names one after the other: head, relation, tail, head, ..."""
-        ids = np.empty((len(fields) // 3, 3), np.int32)
-        ids[:, 1] = np.fromiter(map(self.relations.__getitem__, fields[1::3]), np.int32, len(ids))
-        ends = fields[:]
+    def add(self, names):
+        """Add triples, a list of names: head, relation, tail, head, ..."""
+        ids = np.empty((len(names) // 3, 3), np.int32)
+        ids[:, 1] = np.fromiter(map(self.relations.__getitem__, names[1::3]), np.int32, len(ids))
+        ends = names[:]
         del ends[1::3]
         ids[:, ::2] = np.fromiter(map(self.entities.__getitem__, ends), np.int32, len(ends)).reshape(-1, 2)
         self.ids.frombytes(ids.tobytes())
 
     def first_lines(self, tables):
-        """Sentences about first lines that look like headers. tables: file -> (its first triple, the one after it)."""
+        """Warnings of first lines that look like headers. tables: file -> (its first triple, the one after it)."""
         if not tables:
             return []
-        triples = self.table
-        entities, relations = list(self.entities), list(self.relations)
-        others = np.split(triples, sorted(limit for part in tables.values() for limit in part))[::2]
-        parts = {path: triples[first:last] for path, (first, last) in tables.items()}
-        return first_lines_warnings(parts, (entities, relations), others)
+        others = np.split(self.table, sorted(limit for part in tables.values() for limit in part))[::2]
+        parts = {path: self.table[first:last] for path, (first, last) in tables.items()}
+        return first_lines_warnings(parts, (list(self.entities), list(self.relations)), others)
 
     def distinct(self, entity_ids, relation_ids):
-        """(n, 3) int32: each triple once, where it came first, with other ids for the ids; counts what is dropped."""
-        triples = self.table
-        triples = np.stack([entity_ids[triples[:, 0]], relation_ids[triples[:, 1]], entity_ids[triples[:, 2]]], 1)
-        keys = triple_keys(*triples.T, len(entity_ids), max(len(relation_ids), 1))
-        repeated = later_occurrences(keys)
-        if repeated.size:
-            self.counts["duplicates dropped"] += repeated.size
-            triples = np.delete(triples, repeated, axis=0)
-        return triples
-
-
-# --- reading RDF
+        """(n, 3) int32: each triple once, in order, with new ids for the ids. Duplicates are counted."""
+        heads, relations, tails = self.table.T
+        triples = np.stack([entity_ids[heads], relation_ids[relations], entity_ids[tails]], 1)
+        repeated = later_occurrences(triple_keys(*triples.T, len(entity_ids), max(len(relation_ids), 1)))
+        self.counts["duplicates dropped"] += repeated.size
+        return np.delete(triples, repeated, axis=0)
 
 
 class RdfReader:
     """Adds the statements of one file to Triples.
 
-    keep_literals: literals become entities. scope: what is put before the labels of blank nodes, which hold in one file
-    only; in formats that can leave a blank node without a label they are numbered in order of appearance, for the
-    parser's labels are random.
+    keep_literals: literals become entities. scope: goes before the labels of blank nodes, which hold in one file only.
+    numbered: blank nodes are numbered in order of appearance, for formats in which a blank node needs no label and the
+    parser makes a random one.
     """
 
     def __init__(self, triples, keep_literals, scope, numbered):
@@ -102,16 +83,15 @@ class RdfReader:
         self.blanks = {}
 
     def consume(self, block):
-        """Takes whole lines of N-Quads in."""
+        """Add whole lines of N-Quads."""
         fields = block.replace(" .\n", " ").split(" ")[:-1]
         if '"' in block or "_:" in block or len(fields) != 3 * block.count("\n"):
-            self.triples.add(self.kept(block))
-        else:  # nothing but IRIs, three a line
-            self.triples.add_fields(fields)
+            fields = [name for triple in self.facts(block) for name in triple]
+        self.triples.add(fields)  # or else every line is three IRIs
 
-    def kept(self, block):
-        """The (subject, predicate, object) that are facts; the others are counted."""
-        counts, kept, blank = self.triples.counts, [], self.blank
+    def facts(self, block):
+        """Yield the (subject, predicate, object) that are facts; the other statements are counted."""
+        counts = self.triples.counts
         for line in block[:-1].split("\n"):
             subject, predicate, value, rest = line.split(" ", 3)
             if rest != ".":  # a literal with spaces, a named graph, a statement about a statement
@@ -121,14 +101,11 @@ class RdfReader:
                 counts["literals left out"] += 1
             elif value[:2] == "<<":
                 counts["statements about statements left out"] += 1
-            elif subject[0] == "_" or value[0] == "_":
-                kept.append((blank(subject), predicate, blank(value)))
             else:
-                kept.append((subject, predicate, value))
-        return kept
+                yield self.blank(subject), predicate, self.blank(value)
 
     def blank(self, term):
-        """A term; a blank node by the label that it has here."""
+        """The term, a blank node with the label that it has here."""
         if term[0] != "_":
             return term
         label = self.blanks.setdefault(term, f"b{len(self.blanks) + 1}") if self.numbered else term[2:]
@@ -136,14 +113,14 @@ class RdfReader:
         return f"_:{scope}{label}"
 
 
-# --- reading tables
+# --- tables
 
 
 def chosen_columns(columns, header, path, found):
-    """The positions of head, relation and tail among the fields of a line.
+    """The positions of head, relation and tail among the `found` fields of a line.
 
-    columns: an order such as "hrt"; or three, with commas between: names of the header, or numbers from 1.
-    header: the names, or None. found: the number of fields of the first line.
+    columns: an order such as "hrt", or three columns with commas between, by number from 1 or by a name of the header.
+    header: these names, or None.
     """
     if sorted(columns) == ["h", "r", "t"]:
         if found != 3:
@@ -166,8 +143,8 @@ def chosen_columns(columns, header, path, found):
 
 
 def table_rows(path, delimiter):
-    """Yields (line number, fields) of a table: CSV with quotes, or fields between tabs, verbatim. A first line `sep=;`,
-    as spreadsheets write it, names the delimiter of the others."""
+    """Yield (line number, fields) of a table: CSV with quotes, or verbatim fields between tabs. A first line `sep=;`,
+    as spreadsheets write it, names the delimiter."""
 
     def lines():
         for number, text in read_blocks(path):
@@ -190,18 +167,18 @@ def table_rows(path, delimiter):
             yield before + last + 1, row
             last = reader.line_num
     except csv.Error as error:
-        what = (
-            "a carriage return inside a line; save it with lines that end in LF"
-            if str(error).startswith("new-line")
-            else f"not CSV: {error}"
-        )
+        what = f"not CSV: {error}"
+        if str(error).startswith("new-line"):
+            what = "a carriage return inside a line; save it with lines that end in LF"
         raise CardkgeError(f"{path}:{before + reader.line_num}: {what}") from error
 
 
 def read_table(path, triples, columns="hrt", header=False, delimiter=None, normalise=False):
-    """Add the rows of a TSV or CSV file to Triples. Blank lines are passed over; an empty name, a line with another
-    number of fields, and a name that holds a tab or a line's end are errors that name file and line. normalise: names
-    in their `plain_form`."""
+    """Add the rows of a TSV or CSV file to Triples. normalise: names in their `plain_form`.
+
+    Blank lines are skipped. Raises CardkgeError, naming file and line, for an empty name, for a line with another
+    number of fields than the first, and for a name with a tab or the end of a line in it.
+    """
     delimiter = delimiter or TABLES[os.path.splitext(without_gz(path))[1].lower()]
     if len(delimiter) != 1:
         raise CardkgeError(f"--delimiter {delimiter!r}: expected one character")
@@ -211,30 +188,33 @@ def read_table(path, triples, columns="hrt", header=False, delimiter=None, norma
         raise CardkgeError(f"{path}: no triples")
     if len(first) == 1 and (other := next((d for d in ";,\t" if d != delimiter and d in first[0]), None)):
         raise CardkgeError(f"{path}:{first_at}: one field, no {delimiter!r} in it; try --delimiter {other!r}")
-    names = [name.strip() for name in first] if header else None
-    order, width = chosen_columns(columns, names, path, len(first)), len(first)
+    order = chosen_columns(columns, [name.strip() for name in first] if header else None, path, len(first))
     if not header:
         rows = itertools.chain([(first_at, first)], rows)
-    taken = 0
+    before = len(triples)
     while part := list(itertools.islice(rows, LINES)):
-        chosen = []
+        names = []
         for at, row in part:
-            if len(row) != width:
-                raise CardkgeError(f"{path}:{at}: expected {width} fields, found {len(row)}: {brief(row)}")
-            triple = [plain_form(row[column]) if normalise else row[column] for column in order]
-            if "" in triple:
-                raise CardkgeError(f"{path}:{at}: an empty name: {brief(row)}")
-            if any(character in name for name in triple for character in "\t\n\r"):
-                raise CardkgeError(f"{path}:{at}: a tab or a line's end inside a name: {brief(row)}")
-            chosen.append(triple)
-        triples.add(chosen)
-        taken += len(part)
-    if not taken:
+            triple = [row[column] for column in order] if len(row) == len(first) else ()
+            if normalise:
+                triple = list(map(plain_form, triple))
+            fault = None
+            if not triple:
+                fault = f"expected {len(first)} fields, found {len(row)}"
+            elif "" in triple:
+                fault = "an empty name"
+            elif any(character in name for name in triple for character in "\t\n\r"):
+                fault = "a tab or a line's end inside a name"
+            if fault:
+                raise CardkgeError(f"{path}:{at}: {fault}: {_quoted(row)}")
+            names += triple
+        triples.add(names)
+    if len(triples) == before:
         raise CardkgeError(f"{path}: a header and no triples")
 
 
 def _not_blank(rows, counts):
-    """The (line number, fields) of a table that has something in it; the others are counted."""
+    """The (line number, fields) of a table without blank lines, which are counted."""
     for at, row in rows:
         if any(row):
             yield at, row
@@ -242,42 +222,48 @@ def _not_blank(rows, counts):
             counts["blank lines skipped"] += 1
 
 
-def brief(row):
+def _quoted(row):
     """The beginning of a line, for a message."""
     line = repr("\t".join(row))
     return line if len(line) <= 80 else line[:76] + "..." + line[0]
 
 
-# --- reading an OpenKE folder
+# --- OpenKE folders
+
+
+def is_openke(path):
+    return os.path.isdir(path) and all(os.path.isfile(os.path.join(path, name)) for name in OPENKE)
 
 
 def read_openke(folder, triples):
-    """Add the triples of an OpenKE folder; returns the number of triples of each split (train, valid, test), those that
-    there are. Its id files begin with a count, then `name<TAB>id`; its triple files, then `head tail relation` ids."""
-    folder = Path(folder)
+    """Add the triples of an OpenKE folder; returns a dict split -> number of triples, of the splits that it has.
+
+    The first line of each file is the number of the others; these are `name<TAB>id`, or the ids of head, tail and
+    relation.
+    """
+    folder, sizes = Path(folder), {}
     entities, relations = (_openke_names(folder / file) for file in OPENKE[:2])
-    sizes = {}
+    limits = len(entities), len(entities), len(relations)
     for split in SPLITS:
         path = folder / f"{split}2id.txt"
         if split != "train" and not path.is_file():
             continue
-        sizes[split] = 0
-        rows = _openke_rows(path)
+        before, rows = len(triples), _openke_rows(path)
         while part := list(itertools.islice(rows, LINES)):
-            ids = []
-            for at, fields in part:
-                known = [field for field in fields if re.fullmatch("[0-9]{1,9}", field)]
-                ids.append([int(field) for field in known])
-                limits = (len(entities), len(entities), len(relations))
-                if len(ids[-1]) != 3 or len(fields) != 3 or any(i >= n for i, n in zip(ids[-1], limits)):
-                    raise CardkgeError(f"{path}:{at}: expected ids of head, tail and relation, found {brief(fields)}")
-            triples.add((entities[head], relations[relation], entities[tail]) for head, tail, relation in ids)
-            sizes[split] += len(part)
+            names = []
+            for at, line in part:
+                fields = line.split()
+                ids = [int(field) for field in fields if re.fullmatch("[0-9]{1,9}", field)]
+                if len(ids) != 3 or len(fields) != 3 or any(i >= n for i, n in zip(ids, limits)):
+                    raise CardkgeError(f"{path}:{at}: expected ids of head, tail and relation, found {_quoted(fields)}")
+                names += entities[ids[0]], relations[ids[2]], entities[ids[1]]
+            triples.add(names)
+        sizes[split] = len(triples) - before
     return sizes
 
 
 def _openke_rows(path):
-    """Yields (line number, fields) after the first line, whose count is checked at the end."""
+    """Yield (line number, line) after the first line, whose number is checked at the end."""
     expected, found = None, 0
     for number, text in read_blocks(path):
         for at, line in enumerate(text[:-1].split("\n"), number):
@@ -287,20 +273,21 @@ def _openke_rows(path):
                 expected = int(line)
             elif line.strip():
                 found += 1
-                yield at, line.rsplit("\t", 1) if path.name in OPENKE[:2] else line.split()
+                yield at, line
     if found != expected:
         raise CardkgeError(f"{path}: its first line says {expected} lines, it has {found}")
 
 
 def _openke_names(path):
+    """The names in an id file, in the order of their ids."""
     names = {}
-    for at, fields in _openke_rows(path):
-        if len(fields) == 1:
-            fields = fields[0].rsplit(None, 1)  # some files have a space in place of the tab
+    for at, line in _openke_rows(path):
+        fields = line.rsplit("\t" if "\t" in line else None, 1)  # some files have a space in place of the tab
         if len(fields) != 2 or not re.fullmatch("[0-9]{1,9}", fields[1].strip()) or int(fields[1]) in names:
-            raise CardkgeError(f"{path}:{at}: expected a name, a tab and a new id, found {brief(fields)}")
+            raise CardkgeError(f"{path}:{at}: expected a name, a tab and a new id, found {_quoted(fields)}")
         if not fields[0] or any(character in fields[0] for character in "\t\r"):
-            raise CardkgeError(f"{path}:{at}: a name that is empty, or has a tab or a carriage return: {brief(fields)}")
+            fault = "expected a name without tabs and carriage returns, found"
+            raise CardkgeError(f"{path}:{at}: {fault} {_quoted(fields)}")
         names[int(fields[1])] = fields[0]
     if sorted(names) != list(range(len(names))):
         from_1 = sorted(names) == list(range(1, 1 + len(names)))
@@ -309,7 +296,3 @@ def _openke_names(path):
     if len(set(names.values())) != len(names):
         raise CardkgeError(f"{path}: two ids have the same name")
     return [names[i] for i in range(len(names))]
-
-
-def is_openke(path):
-    return os.path.isdir(path) and all(os.path.isfile(os.path.join(path, name)) for name in OPENKE)

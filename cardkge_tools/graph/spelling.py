@@ -1,14 +1,16 @@
-"""Names as people write them: which look the same, which are a header, and how one is found."""
+"""Names as people write them: which look the same, which make a header, and how one is found."""
 
 import collections
 import contextlib
 import difflib
+import functools
 import os
 import unicodedata
 
 import numpy as np
 
 from cardkge import CardkgeError
+from cardkge_tools.graph.rdf import Prefixes
 from cardkge_tools.shell.terminal import LONGEST, brief, shown, warn
 
 HEADER_WORDS = (
@@ -18,18 +20,18 @@ HEADER_WORDS = (
 
 
 def plain_form(name):
-    """The form in which names that look the same are the same: NFC, without white space at the ends."""
+    """A name in NFC, without white space at its ends: names that look the same have the same form."""
     return unicodedata.normalize("NFC", name).strip()
 
 
 def look_alikes(names):
-    """Lists of names that have one plain form, in order; names with one spelling are in none."""
+    """Lists of names that share a plain form, in order."""
     names = list(names)
 
     def form_of(name):
         return name.strip() if name.isascii() else plain_form(name)
 
-    # of two that look the same one is no plain form
+    # of two names that look the same, one differs from its plain form
     forms = {form for name in names if (form := form_of(name)) != name}
     groups = collections.defaultdict(list)
     for name in names if forms else ():
@@ -39,8 +41,8 @@ def look_alikes(names):
 
 
 def counted_look_alikes(entities, relations):
-    """What is said of names that look the same but are spelt differently, for JSON: of "entities" and "relations" the
-    number of such names, of their plain forms, and an example, the first group, or None."""
+    """Names that look the same but are spelt differently, for JSON: of "entities" and of "relations" the number of
+    such names, the number of their plain forms, and the first group of them or None."""
     groups = {"entities": look_alikes(entities), "relations": look_alikes(relations)}
     return {
         what: {"names": sum(map(len, each)), "forms": len(each), "example": each[0] if each else None}
@@ -49,7 +51,7 @@ def counted_look_alikes(entities, relations):
 
 
 def look_alike_warnings(entities, relations):
-    """A sentence for entities, and one for relations, that look the same but are spelt differently."""
+    """Warnings of entities, and of relations, that look the same but are spelt differently."""
     return [
         f"{what} that differ in Unicode form or outer spaces alone: {each['names']} names, {each['forms']} when written"
         f" alike, such as {' and '.join(brief(ascii(name)) for name in each['example'][:2])}; they are kept apart"
@@ -65,10 +67,10 @@ def is_header(fields):
 
 
 def first_lines_warnings(splits, names, others=()):
-    """A sentence about first lines that look like a header: a word that names a column in each field, or names that
-    stand in no line but such ones.
+    """A warning of first lines that look like a header: their fields are words for columns, or names found in no other
+    line.
 
-    splits: a dict of file or split to its triples (n, 3), in the order of the lines; others: triples beside them.
+    splits: a dict of file or split to its triples (n, 3), in the order of the lines. others: more triples of the graph.
     names: (names of entities, names of relations), by id.
     """
     firsts = {split: triples[0].tolist() for split, triples in splits.items() if len(triples) > 1}
@@ -83,46 +85,81 @@ def first_lines_warnings(splits, names, others=()):
     h, r, t = firsts[found[0]]
     line = ", ".join(shown(names[kind][i], quoted=True) for kind, i in ((0, h), (1, r), (0, t)))
     return [
-        f"the first line of {', '.join(found)} looks like a header ({line}), and is taken for a triple; if it is one,"
-        " remove it, or let `cardkge import FILE --header` read the file"
+        f"the first line of {', '.join(found)} looks like a header ({line}), but is read as a triple; remove it, or"
+        " use `cardkge import FILE --header`"
     ]
 
 
 def _has(triples, head, relation, tail):
-    """Whether one of the names stands in the triples."""
+    """Whether one of these ids is in the triples."""
     return (triples[:, 1] == relation).any() or np.isin(triples[:, ::2], (head, tail)).any()
 
 
-def find_name(names, name, kind):
-    """(id, note) of a name. Where it is spelt in another Unicode form or with other outer spaces it is found all the
-    same, if there is one such name, and the note says so; else note is None. CardkgeError for an unknown name, which
-    proposes similar ones."""
-    # where the locale is not UTF-8, Python has read the argument's bytes in another way
-    with contextlib.suppress(UnicodeEncodeError):  # a name that this locale has no bytes for is of a file, or whole
+class Known:
+    """The names of a graph that are of one kind ("entity", "relation" or "class"), found by other spellings too.
+
+    prefixes: of the IRIs that the names stand for.
+    """
+
+    def __init__(self, names, prefixes, kind):
+        self.names, self.prefixes, self.kind = names, prefixes, kind
+
+    @functools.cached_property
+    def _set(self):
+        return set(self.names)
+
+    @functools.cached_property
+    def _by_term(self):
+        return {self.prefixes.term(name): name for name in self.names}
+
+    @functools.cached_property
+    def _by_form(self):
+        found = collections.defaultdict(list)
+        for term, name in self._by_term.items():
+            for form in {plain_form(term), plain_form(name)}:
+                found[form].append(name)
+        return found
+
+    def find(self, name):
+        """(the graph's name, None or a warning), or (None, None) for an unknown name.
+
+        A name is found as it is, as the same IRI written short or whole, or, with a warning, where one name alone has
+        the same `plain_form`.
+        """
+        if name in self._set:
+            return name, None
+        term = self.prefixes.term(name)
+        if term in self._by_term:
+            return self._by_term[term], None
+        alike = self._by_form.get(plain_form(name)) or self._by_form.get(plain_form(term)) or ()
+        if len(alike) != 1:
+            return None, None
+        return alike[0], f"{self.kind} {brief(name)!a} is not in the data; {brief(alike[0])!a}, which looks alike, is"
+
+    def fault(self, name):
+        """The message for an unknown name; it proposes similar ones."""
+        if self.kind == "class" and not self.names:
+            return f"class {shown(name, True)}, but the data set has no types.tsv, which says the classes of entities"
+        near = difflib.get_close_matches(name, self.names, 3) if len(name) <= LONGEST else ()
+        hint = f"; did you mean {', '.join(shown(each, True) for each in near)}?" if near else ""
+        if self.kind == "relation" and not near:
+            hint = "; `data show NAME` lists them"
+        where = " (types.tsv)" if self.kind == "class" else ""
+        expected = f"expected one of the data set's {len(self.names):,}"
+        return f"unknown {self.kind} {shown(name, True)}; {expected}{where}{hint}"
+
+
+def id_of(names, name, kind, prefixes=None):
+    """The id of a name that the user gave, as `Known` finds it. Raises CardkgeError for an unknown name."""
+    # where the locale is not UTF-8, Python has decoded the command line in another way
+    with contextlib.suppress(UnicodeEncodeError):  # the locale cannot encode it, so it did not come from there
         name = os.fsencode(name).decode("utf-8", "replace")
     if name in names:
-        return names.index(name), None
-    form = plain_form(name)
-    alike = [i for i, known in enumerate(names) if plain_form(known) == form]
-    if len(alike) == 1:
-        return alike[0], f"{kind} {brief(name)!a} is not in the data; {names[alike[0]]!a}, which looks alike, is"
-    near = difflib.get_close_matches(name, names, 3) if len(name) <= LONGEST else []
-    hint = (
-        f"did you mean {', '.join(map(shown, near))}?"
-        if near
-        else "`data show NAME` lists the relations, with examples"
-    )
-    raise CardkgeError(f"{kind} {shown(name, quoted=True)} is unknown to the run; {hint}")
-
-
-def found(names, name, kind, prefixes=None):
-    """The id of a name that the user gave, perhaps as the IRI that its short form stands for by these prefixes; a
-    warning where it is spelt otherwise there."""
-    iri = prefixes.expand(name) if prefixes and name not in names else None
-    short = prefixes.shorten(iri) if iri else None
-    if short in names:
-        return names.index(short)
-    position, note = find_name(names, name, kind)
+        return names.index(name)
+    known = Known(names, prefixes or Prefixes(), kind)
+    same, note = known.find(name)
+    if same is None:
+        raise CardkgeError(known.fault(name))
     if note:
         warn(note)
-    return position
+    return names.index(same)

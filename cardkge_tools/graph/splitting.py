@@ -17,8 +17,8 @@ import numpy as np
 
 from cardkge import CardkgeError
 from cardkge_tools import SPLIT_FILES, SPLITS, TRIPLE_FILES
+from cardkge_tools.graph.exchange import write_triples
 from cardkge_tools.graph.graphs import load_triples
-from cardkge_tools.graph.importing import write_triples
 from cardkge_tools.shell.files import is_stdout, make_folder, replace_file, write_json
 from cardkge_tools.shell.terminal import table, warn
 

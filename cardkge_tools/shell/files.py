@@ -196,6 +196,21 @@ def read_blocks(path):
         raise CardkgeError(f"{path}: cannot be read: {reason}") from error
 
 
+def read_fields(path):
+    """Yield (line number, fields) of each line of a UTF-8 file with tabs between fields, blank lines passed over."""
+    for number, text in read_blocks(path):
+        for at, line in enumerate(text[:-1].split("\n"), number):
+            if line.strip(" \t"):
+                yield at, line.split("\t")
+
+
+def line_error(path, at, fields, fault):
+    """The CardkgeError for a faulty line; a carriage return in it is the fault behind all others."""
+    if any("\r" in field for field in fields):
+        fault = "a carriage return inside the line; save the file with lines that end in LF"
+    return CardkgeError(f"{path}:{at}: {fault}")
+
+
 def missing_extra(option, error, extra):
     """The error for an option whose optional package is not installed; `error` the ImportError."""
     return CardkgeError(f"{option} needs {error.name}, which is not installed: pip install -e '.[{extra}]'")
