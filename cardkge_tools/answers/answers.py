@@ -17,8 +17,8 @@ from cardkge_tools.answers.facts import fact_decoder
 from cardkge_tools.answers.opening import aligned_data
 from cardkge_tools.answers.runs import load_run
 from cardkge_tools.definitions.softmax import without_loops
+from cardkge_tools.engine.batches import Threads
 from cardkge_tools.engine.ranking import Queries, exact_scores, exact_sums, scored_blocks, sums_of_sigma
-from cardkge_tools.engine.threads import Threads
 from cardkge_tools.graph.bound_files import find_bounds
 from cardkge_tools.shell.terminal import counter, warn
 

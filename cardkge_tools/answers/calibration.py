@@ -9,8 +9,8 @@ import kernels
 from cardkge import Bounds, CardkgeError, checked_triples
 from cardkge_tools.answers.decoding import Decoder, KnownTails, block_of, loops_to_leave_out, scope_pairs
 from cardkge_tools.definitions.counting import N_KNOWN, count_weights, fit_calibration, fit_counts
+from cardkge_tools.engine.batches import Threads
 from cardkge_tools.engine.ranking import Queries, scored_blocks
-from cardkge_tools.engine.threads import Threads
 from cardkge_tools.shell.files import FORMAT_VERSION, check_version, json_bytes, read_json
 
 BEST = 30  # candidates of each (h, r) that the fit sees all of

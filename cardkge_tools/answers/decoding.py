@@ -8,9 +8,8 @@ import numpy as np
 import kernels
 from cardkge import CardkgeError, as_bounds, triple_keys
 from cardkge_tools.definitions.counting import N_KNOWN, calibration_logits
-from cardkge_tools.engine.batches import sorted_distinct
+from cardkge_tools.engine.batches import Threads, sorted_distinct
 from cardkge_tools.engine.ranking import Queries, scored_blocks
-from cardkge_tools.engine.threads import Threads
 
 LEFT_OUT = 0.01  # candidates are not looked at whose probabilities cannot add up to more than this, for any (h, r)
 MOST_GAIN = np.log(100)  # candidates are looked for further down, by at most this in log odds, where counts favour more

@@ -10,9 +10,8 @@ import numpy as np
 
 import kernels
 from cardkge import TIES, CardkgeError, as_bounds, checked_triples, is_bounded, metrics_by_side, probability
-from cardkge_tools.engine.batches import sorted_distinct
+from cardkge_tools.engine.batches import Threads, sorted_distinct
 from cardkge_tools.engine.gradients import OWN, kind_of, output_of
-from cardkge_tools.engine.threads import Threads
 
 
 def check_finite(arrays, where="the model"):
