@@ -931,8 +931,7 @@ ROOMS = {
     " size_probabilities fit_counts log_choose count_weights conditioned",
     "definitions.measures": "auc label_metrics average_precision best_f1 accepted_measures"
     " threshold_of calibration_error brier_score log_loss count_error is_contradicted out_of_bounds",
-    "engine.threads": "Threads count_cores",
-    "engine.batches": "ObjectSampler SubjectSampler",
+    "engine.batches": "Threads count_cores ObjectSampler SubjectSampler",
     "engine.training": "NonFinite Trainer train",
     "engine.own": "use_model",
     "engine.ranking": "Candidates cardinality_violations completions evaluate rank_triples true_answers",

@@ -1,23 +1,22 @@
 """Numba kernels of cardkge: arrays in, arrays out; no I/O, no classes, no global state.
 
-Every kernel here repeats, fused and compiled, a definition that stands in plain NumPy in cardkge.py; the tests hold
-the two equal. Callers check and allocate. Randomness is drawn by the caller and handed in.
+Each kernel repeats, fused and compiled, a definition in plain NumPy; the tests hold the two equal. Callers check
+their arguments, allocate the results and draw the random numbers.
 
 Letters: N entities, R relations, n positive triples of a batch, m corruptions of each, k columns of a row.
 A batch is `ends` (n, 1 + m, 2), head and tail of each positive triple (column 0) and its corruptions, and relations
 (n,).
 
-*Rows.* DistMult and ComplEx score rows of the entity and relation tables themselves. ER-MLP is linear before its
-tanh, so it is scored on *hidden rows* W_h' e_h, W_t' e_t and W_r' r, computed once for each distinct entity of a
-batch instead of once for each example. The kernels below see only rows; `output` is ER-MLP's vector w (empty for the
-other two).
+*Rows.* DistMult and ComplEx score rows of the entity and relation tables. ER-MLP is linear before its tanh, so it
+scores *hidden rows* W_h' e_h, W_t' e_t and W_r' r, computed once for each distinct entity of a batch, not once for each
+example. Kernels see only rows; `output` is ER-MLP's vector w (empty for the other two).
 
-*Threads.* Kernels release the GIL and work on a range (first, last) of fixed units; the caller runs ranges on several
-threads. No two ranges write the same element and each sum runs in one fixed order, so the bits of a result do not
-depend on the number of threads.
+*Threads.* A kernel works on a range (first, last) of fixed units, without the GIL; the caller runs ranges on several
+threads. No two ranges write the same element, and each sum has one fixed order, so the number of threads changes no
+bit.
 
-*Fast-math.* Only reassociation, contraction and signless zero are allowed (they let sums use vector registers). NaN and
-infinity keep their meaning.
+*Fast-math.* Sums may be reassociated and contracted, and zeros lose their sign, so that sums use vector registers. NaN
+and infinity keep their meaning.
 """
 
 import contextlib
@@ -38,17 +37,9 @@ LOGISTIC, HINGE = 0, 1  # `loss`
 OPTIONS = {"error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
 
 
-def compiled(function):
-    """`function` compiled at its first call, and kept in Numba's cache where there is a folder to write it to."""
-    try:
-        return mended(njit(cache=True, nogil=True, **OPTIONS)(function))
-    except RuntimeError:  # no such folder
-        return njit(nogil=True, **OPTIONS)(function)
-
-
 class CheckedFiles(IndexDataCacheFile):
-    """Numba's files of one kernel, with a checksum: what is damaged is compiled anew and written again, and a cache
-    that cannot be written is no error."""
+    """Numba's files of one kernel, with a checksum. A damaged file is compiled and written again; a cache that cannot
+    be written is no error."""
 
     def __init__(self, files):
         vars(self).update(vars(files))
@@ -76,9 +67,14 @@ class CheckedFiles(IndexDataCacheFile):
         return pickle.loads(content[32:])
 
 
-def mended(dispatcher):
-    """A compiled function whose cache takes a damaged file for an absent one."""
-    cache = getattr(dispatcher, "_cache", None)
+def compiled(function):
+    """`function`, compiled at its first call, and kept in Numba's cache where there is a folder for it; the cache takes
+    a damaged file for an absent one."""
+    try:
+        dispatcher = njit(cache=True, nogil=True, **OPTIONS)(function)
+    except RuntimeError:  # no such folder
+        return njit(nogil=True, **OPTIONS)(function)
+    cache = getattr(dispatcher, "_cache", None)  # none where NUMBA_DISABLE_JIT is set
     if isinstance(getattr(cache, "_cache_file", None), IndexDataCacheFile):
         cache._cache_file = CheckedFiles(cache._cache_file)
         ensure = cache._impl.locator.ensure_cache_path
@@ -91,9 +87,8 @@ def mended(dispatcher):
     return dispatcher
 
 
-# A function that kernels call is made part of each of them before LLVM sees it. As a function of its own it would
-# exist in several copies, optimised differently, and which of them runs would depend on what is compiled and what
-# comes from the cache.
+# LLVM sees a function that kernels call only as part of each of them. As a function of its own it would exist in
+# several copies, optimised differently, and the cache would decide which one runs.
 inlined = njit(inline="always", **OPTIONS)
 ELEMENTARY = {**OPTIONS, "fastmath": {"contract", "nsz"}}  # tanh and sigma: every copy must round alike
 
@@ -104,16 +99,14 @@ ELEMENTARY = {**OPTIONS, "fastmath": {"contract", "nsz"}}  # tanh and sigma: eve
 
 # tanh(x) ~ x P(x^2) / Q(x^2) on [-9, 9], minimax in relative error (2.1e-8 before rounding), found by Lawson-weighted
 # least squares. In float32 the result is within 4e-7 of tanh, everywhere, and the compiler can vectorise it.
-_P0, _P1, _P2, _P3, _P4 = (
-    np.float32(c) for c in (0.99999998, 0.13381038197, 3.4956022423e-3, 2.060928445e-5, 1.3354882126e-8)
-)
-_Q1, _Q2, _Q3, _Q4 = (np.float32(c) for c in (0.46714353857, 2.587703790e-2, 3.285656604e-4, 7.776661408e-7))
+_P = np.array([0.99999998, 0.13381038197, 3.4956022423e-3, 2.060928445e-5, 1.3354882126e-8], np.float32)
+_Q = np.array([0.46714353857, 2.587703790e-2, 3.285656604e-4, 7.776661408e-7], np.float32)
+(_P0, _P1, _P2, _P3, _P4), (_Q1, _Q2, _Q3, _Q4) = _P, _Q
 _ONE, _NINE = np.float32(1), np.float32(9)
 
 
 def rational_tanh(x):
-    """tanh of a float32, as a quotient of two polynomials; absolute and relative error below 4e-7, values in [-1,
-    1]."""
+    """tanh of a float32 as a quotient of two polynomials: absolute and relative error below 4e-7, within [-1, 1]."""
     x = -_NINE if x < -_NINE else x  # so written, NaN stays NaN
     x = _NINE if x > _NINE else x
     u = x * x
@@ -137,14 +130,10 @@ def _tanh(x):
 
 
 # 2^f on [-1/2, 1/2], minimax in relative error (7.5e-8), found in the same way
-_E0, _E1, _E2, _E3, _E4, _E5 = (
-    np.float32(c) for c in (1.00000007, 0.69314697, 0.2402212, 0.055507133, 9.6755416e-3, 1.3276471e-3)
-)
+_E = np.array([1.00000007, 0.69314697, 0.2402212, 0.055507133, 9.6755416e-3, 1.3276471e-3], np.float32)
+_E0, _E1, _E2, _E3, _E4, _E5 = _E
 _LOG2_E, _HALF, _LARGE = np.float32(1.4426950408889634), np.float32(0.5), np.float32(87)
-_LN2_HIGH, _LN2_LOW = (
-    np.float32(0.693359375),
-    np.float32(-2.12194440e-4),
-)  # ln 2 in two parts: n times the first is exact
+_LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)  # ln 2: n times the first part is exact
 
 
 @intrinsic
@@ -159,31 +148,7 @@ def _power_of_two(typing_context, n):
     return types.float32(types.int32), code
 
 
-def _sigma_float32(x):
-    """sigma by exp(-x) = 2^n 2^f: relative error below 4e-7 for x > -87; at and below it the value at -87, 1.6e-38."""
-    x = -_LARGE if x < -_LARGE else x  # so written, NaN stays NaN
-    x = _LARGE if x > _LARGE else x
-    n = np.floor(_HALF - x * _LOG2_E)
-    f = ((-x - n * _LN2_HIGH) - n * _LN2_LOW) * _LOG2_E
-    p = _E0 + f * (_E1 + f * (_E2 + f * (_E3 + f * (_E4 + f * _E5))))
-    return _ONE / (_ONE + p * _power_of_two(np.int32(n)))
-
-
-def _sigma_float64(x):
-    e = math.exp(-abs(x))
-    return (1.0 if x >= 0 else e) / (1.0 + e)
-
-
-def sigma(x):
-    """1 / (1 + exp(-x)), without overflow; when compiled, float32 by operations that the compiler can vectorise."""
-    return _sigma_float64(x)
-
-
-@overload(sigma, jit_options=ELEMENTARY)
-def _sigma(x):
-    return _sigma_float32 if x == types.float32 else _sigma_float64
-
-
+@njit(inline="always", **ELEMENTARY)
 def _exp_float32(x):
     """exp by 2^n 2^f for x <= 87: relative error below 4e-7 for x > -87; at and below it the value at -87, 1.6e-38."""
     x = -_LARGE if x < -_LARGE else x  # so written, NaN stays NaN
@@ -200,7 +165,27 @@ def exp(x):
 
 @overload(exp, jit_options=ELEMENTARY)
 def _exp(x):
-    return _exp_float32 if x == types.float32 else lambda x: math.exp(x)
+    return (lambda x: _exp_float32(x)) if x == types.float32 else lambda x: math.exp(x)
+
+
+def _sigma_float32(x):
+    """sigma by exp(-x): relative error below 4e-7 for x > -87; at and below it the value at -87, 1.6e-38."""
+    return _ONE / (_ONE + _exp_float32(-(-_LARGE if x < -_LARGE else x)))
+
+
+def _sigma_float64(x):
+    e = math.exp(-abs(x))
+    return (1.0 if x >= 0 else e) / (1.0 + e)
+
+
+def sigma(x):
+    """1 / (1 + exp(-x)), without overflow; when compiled, float32 by operations that the compiler can vectorise."""
+    return _sigma_float64(x)
+
+
+@overload(sigma, jit_options=ELEMENTARY)
+def _sigma(x):
+    return _sigma_float32 if x == types.float32 else _sigma_float64
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -352,19 +337,17 @@ def loss_of_triple(loss, margin, scores, i):
 
 
 # ------------------------------------------------------------------------------------------------------------------
-# A batch: which rows, which occurrences
+# A training step: its rows and their occurrences; coefficients, then the gradient of each row, then the update
 # ------------------------------------------------------------------------------------------------------------------
 
 
 @compiled
-def number_entities(ids, n_ends, n_subjects, by_role, slot_of, entities, uses, slots):
-    """Numbers the distinct entities of a step: slots 0, 1, ... in the order of first appearance.
+def number_entities(ids, n_ends, slot_of, entities, uses, slots):
+    """Numbers the distinct entities of a step: slots 0, 1, ... in the order of first appearance. Returns how many.
 
-    ids (x,): the `ends` of the batch, flat (n_ends ids, head and tail in turn), then n_subjects subjects and, to the
-    end, objects of the regulariser. slot_of (N,) is a workspace that holds -1 everywhere, before and after. Writes
-    entities[slot] = id, uses[slot] = how often it stands in the batch itself, slots[x] = slot of ids[x].
-    Returns (count, a, b). With `by_role` the slots are ordered: only a head [0, a), both [a, b), only a tail [b,
-    count), so that the heads' rows and the tails' rows each are contiguous; otherwise a = 0 and b = count.
+    ids (x,): n_ends entities of the batch, then those of the regulariser's samples. slot_of (N,) is a workspace that
+    holds -1 everywhere, before and after. Writes entities[slot] = id, uses[slot] = how often it stands in the batch
+    itself, slots[x] = slot of ids[x].
     """
     count = 0
     for x in range(ids.size):
@@ -381,27 +364,7 @@ def number_entities(ids, n_ends, n_subjects, by_role, slot_of, entities, uses, s
             uses[s] += 1
     for s in range(count):
         slot_of[entities[s]] = -1
-    if not by_role:
-        return count, 0, count
-
-    role = np.zeros(count, np.int8)  # 1 a head, 2 a tail, 3 both
-    for x in range(ids.size):
-        tail = (x & 1) if x < n_ends else (1 if x >= n_ends + n_subjects else 0)
-        role[slots[x]] |= 1 + tail
-    a = np.sum(role == 1)
-    b = count - np.sum(role == 2)
-    place = np.array([0, 0, b, a])  # next slot for an entity of role 1, 2, 3
-    moved = np.empty(count, slots.dtype)
-    for s in range(count):
-        moved[s] = place[role[s]]
-        place[role[s]] += 1
-    old_entities, old_uses = entities[:count].copy(), uses[:count].copy()
-    for s in range(count):
-        entities[moved[s]] = old_entities[s]
-        uses[moved[s]] = old_uses[s]
-    for x in range(ids.size):
-        slots[x] = moved[slots[x]]
-    return count, a, b
+    return count
 
 
 @compiled
@@ -422,21 +385,14 @@ def list_occurrences(ends, n_rows, starts, occurrences):
     starts[0] = 0
 
 
-# ------------------------------------------------------------------------------------------------------------------
-# One training step: coefficients, then the gradient of each row, then the update
-# ------------------------------------------------------------------------------------------------------------------
-
-
 @compiled
 def loss_units(first, last, scoring, batch, tables, found):
     """Scores and losses of the units first..last, and the relation's part of the gradient.
 
     scoring = (kind, loss, margin). batch = (ends, relations, units): ends (n, 1 + m, 2) rows of head and tail;
     relations (n,); unit u is the triples units[u]..units[u + 1], all of one relation. tables = (rows, relation_rows,
-    output).
-    Writes found = (coefficients, values, d_relations, d_outputs): coefficients (n, 1 + m) = d loss / d score,
-    values[u] = the unit's loss, d_relations[u] = its sum of coefficient * d score / d relation row, d_outputs[u] = its
-    sum of coefficient * d score / d w (ER-MLP; else of width 0).
+    output). Writes found = (coefficients, values, d_relations, d_outputs): coefficients (n, 1 + m) = d loss / d score;
+    for each unit its loss, and its sums of coefficient * d score / d relation row and / d w (ER-MLP; else of width 0).
     """
     kind, loss, margin = scoring
     ends, relations, units = batch
@@ -548,30 +504,20 @@ def update_rows(first, last, table, accumulator, ids, gradients, l2_weights, rat
 # ------------------------------------------------------------------------------------------------------------------
 
 
-@inlined
-def all_within(array, limit):
-    """Whether no element of an array (n, m) is larger than limit, in absolute value."""
-    beyond = np.int32(0)  # a sum: the compiler does not vectorise a search
-    for i in range(array.shape[0]):
-        for j in range(array.shape[1]):
-            beyond = np.int32(beyond + np.int32(abs(array[i, j]) > limit))
-    return beyond == 0
-
-
 @compiled
 def hidden_scores(heads, tails, output, scores):
-    """ER-MLP: scores[i, t] = sum_j output_j tanh(heads[i, j] + tails[j, t]). Here `tails` (k', m) is transposed: the
-    innermost loop runs over a tile of tails that stays in the cache for all heads. The tile is a copy of one fixed
-    width: so the compiler knows that nothing overlaps, and has no remainder to treat.
+    """ER-MLP: scores[i, t] = sum_j output_j tanh(heads[i, j] + tails[j, t]), of tails (k', m). The innermost loop runs
+    over a tile of tails that stays in the cache for all heads: a copy, of one fixed width, so that the compiler knows
+    that nothing overlaps, and has no remainder.
 
-    tanh(a + b) = 1 - 2 / (1 + exp(2 a) exp(2 b)): an exponential for each element of a tile in place of a tanh for each
-    pair, and one division for two pairs. Within e^20 each, no product of two overflows; a tile with a larger element
+    tanh(a + b) = 1 - 2 / (1 + exp(2 a) exp(2 b)): one exponential for each element of a tile, not one tanh for each
+    pair, and one division for two pairs. No product of two powers within e^20 overflows; a tile with a larger element
     takes tanh itself.
     """
     size, n_hidden = 256, heads.shape[1]
     zero, one, two, limit = scores.dtype.type(0), scores.dtype.type(1), scores.dtype.type(2), scores.dtype.type(10)
     tile, block = np.zeros((n_hidden, size), scores.dtype), np.empty(size, scores.dtype)
-    within, powers, total = all_within(heads, limit), np.empty_like(heads), output.sum()
+    within, powers, total = np.all(np.abs(heads) <= limit), np.empty_like(heads), output.sum()
     for i in range(heads.shape[0]):
         for j in range(n_hidden):
             powers[i, j] = exp(two * heads[i, j]) if within else zero
@@ -579,7 +525,7 @@ def hidden_scores(heads, tails, output, scores):
         n = min(size, tails.shape[1] - start)
         tile[:, :n] = tails[:, start : start + n]
         tile[:, n:] = zero
-        by_powers = within and all_within(tile, limit)
+        by_powers = within and np.all(np.abs(tile) <= limit)
         if by_powers:
             for j in range(n_hidden):
                 for t in range(size):
@@ -636,17 +582,15 @@ def take_rows(table, ids, out):
 
 @compiled
 def bounded_sums(scores, weights, counts, limits, scale, sums, penalties):
-    """Eqs. 4 and 5 for relations side by side: sums[b, i] = X_i = sum_t weights[b, t] sigma(scores[b, t, i]);
-    penalties[b] = the sum of G_i = max(0, lower - X_i) + max(0, X_i - upper) over the first counts[b] of n subjects,
-    where limits[b, i] = lower, upper. weights (B, m), counts (B,), limits (B, n, 2); sums (B, n), of all n subjects,
-    and penalties (B,) are written.
+    """Eqs. 4 and 5 for several relations: sums[b, i] = X_i = sum_t weights[b, t] sigma(scores[b, t, i]); penalties[b]
+    = the sum of G_i = max(0, lower - X_i) + max(0, X_i - upper) over the first counts[b] of n subjects, where
+    limits[b, i] = lower, upper. weights (B, m), counts (B,), limits (B, n, 2). Writes sums (B, n) and penalties (B,).
 
-    Replaces scores (B, m, n) by scale times the gradients of the penalties. Column i of scores[b] is 0 where
-    lower <= X_i <= upper (at a bound itself G has a kink, and 0 is taken), and where i >= counts[b]: these subjects
-    only fill the array up."""
+    Replaces scores (B, m, n) by scale times the gradients of the penalties. Column i of scores[b] becomes 0 where
+    lower <= X_i <= upper (0 too at the kink of G, a bound itself), and where i >= counts[b]: such subjects are padding.
+    """
     m, n = scores.shape[1:]
-    slopes = np.empty(n, scores.dtype)
-    one = scores.dtype.type(1)
+    slopes, one = np.empty(n, scores.dtype), scores.dtype.type(1)
     for b in range(scores.shape[0]):
         of_b, sums_of_b = scores[b], sums[b]
         sums_of_b[:] = 0
@@ -669,30 +613,6 @@ def bounded_sums(scores, weights, counts, limits, scale, sums, penalties):
             for i in range(n):
                 p = of_b[t, i]
                 of_b[t, i] = slopes[i] * w * p * (one - p)
-
-
-@compiled
-def last_at_most(table, limits, parts, keys, places):
-    """places[x] = limits[p] - 1 + how many of table[limits[p] : limits[p + 1]], sorted, are <= keys[x]; p = parts[x].
-
-    Binary searches, 16 side by side: the processor works on all of them at once, where one alone would wait for each
-    of its loads."""
-    low, size = np.empty(16, np.int64), np.empty(16, np.int64)  # the place is within low - 1 .. low - 1 + size
-    for start in range(0, len(keys), 16):
-        n, largest = min(16, len(keys) - start), 0
-        for i in range(n):
-            p = parts[start + i]
-            low[i], size[i] = limits[p], limits[p + 1] - limits[p]
-            largest = max(largest, size[i])
-        while largest > 0:
-            for i in range(n):
-                half = (size[i] + 1) >> 1
-                if half:
-                    low[i] += half if table[low[i] + half - 1] <= keys[start + i] else 0
-                size[i] -= half
-            largest >>= 1
-        for i in range(n):
-            places[start + i] = low[i] - 1
 
 
 @compiled
@@ -734,9 +654,9 @@ def product_of_rows(rows, layer, out):
 
 @compiled
 def exact_scores(kind, tables, tail_offset, side, triples, questions, entities, out):
-    """out[x] = score of the triple questions[x] of triples (n, 3) with entities[x] in its open place, the head's (side
-    0) or the tail's (1). tables = (rows, relation_rows, output), a tail's row is row tail_offset + id. The only place
-    that computes a score for ranks: the same operations for all, so equal rows have equal bits."""
+    """out[x] = score of the triple questions[x] of triples (n, 3) with entities[x] as its head (side 0) or tail (1).
+    tables = (rows, relation_rows, output); a tail's row is row tail_offset + id. Only this kernel computes a score that
+    decides a rank, so equal rows have equal bits."""
     rows, relation_rows, output = tables
     ends = np.empty(2, np.int64)
     for x in range(len(questions)):
@@ -748,13 +668,13 @@ def exact_scores(kind, tables, tail_offset, side, triples, questions, entities, 
 
 @compiled
 def count_better(scores, start, low, high, answers, starts, stops, known, counts, questions, entities):
-    """Ranks from scores (n, w) of the entities from `start` on, for n questions: those surely above the right answer's,
-    and those so near to it that exact ones must tell.
+    """For n queries, which scores (n, w) of the entities from `start` on are surely above the right answer's, and which
+    are so near to it that exact scores must tell.
 
-    A score above high[i] is surely above; one that is not below low[i] otherwise, or NaN, is near. known[starts[i] :
-    stops[i]]: the true answers to question i, ascending. Adds to counts[i] the entities surely above, to its place 0,
-    and to place 2 those of them that are not known. Writes the near ones, but for the right answer, to
-    questions[x], entities[x]; returns how many.
+    A score above high[i] is surely above; another that is not below low[i], NaN too, is near. known[starts[i] :
+    stops[i]]: the true answers to query i, ascending. Adds to counts[i, 0] how many entities are surely above, and to
+    counts[i, 2] how many of them are not known. Writes the near ones, except the right answer, to questions[x],
+    entities[x]; returns how many.
     """
     near, width = 0, scores.shape[1]
     for i in range(len(scores)):
@@ -782,9 +702,9 @@ def count_better(scores, start, low, high, answers, starts, stops, known, counts
 
 @compiled
 def count_near(questions, entities, scores, right, starts, stops, known, counts):
-    """Adds to counts[i] = (above, equal, above and not known, equal and not known) the entities, other than the right
-    answer, whose exact scores are scores[x], for i = questions[x]; right[i] is the right answer's. counts[i, 1] becomes
-    very negative where one is NaN."""
+    """Adds to counts[i] = (above, equal, above and not known, equal and not known), i = questions[x], the entity of the
+    exact score scores[x], which is not the right answer; right[i] is the right answer's score. counts[i, 1] becomes
+    very negative where a score is NaN."""
     for x in range(len(questions)):
         i, e, s = questions[x], entities[x], scores[x]
         if math.isnan(s):
@@ -792,23 +712,10 @@ def count_near(questions, entities, scores, right, starts, stops, known, counts)
         if s >= right[i]:
             column = 0 if s > right[i] else 1
             counts[i, column] += 1
-            of = known[starts[i] : stops[i]]
-            place = np.searchsorted(of, e)
-            if place == len(of) or of[place] != e:
+            filtered = known[starts[i] : stops[i]]
+            place = np.searchsorted(filtered, e)
+            if place == len(filtered) or filtered[place] != e:
                 counts[i, 2 + column] += 1
-
-
-@compiled
-def sums_of_sigma(scores, sums):
-    """sums[i] = sum_j sigma(scores[i, j]), float64."""
-    for i in range(len(scores)):
-        total = 0.0
-        for first in range(0, scores.shape[1], 256):
-            part, some = scores[i, first : first + 256], scores.dtype.type(0)
-            for e in range(len(part)):
-                some += sigma(part[e])
-            total += some
-        sums[i] = total
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -818,42 +725,24 @@ def sums_of_sigma(scores, sums):
 
 @compiled
 def log_sums(scores, largest, sums):
-    """sums[i] = log sum_t exp(scores[i, t]) (float64), largest[i] = max_t scores[i, t]; NaN where one is NaN.
-
-    The maximum is taken in 64 lanes and the exponentials are added in chunks: both loops use vector registers."""
-    n = scores.shape[1]
-    lanes = np.empty(64, scores.dtype)
+    """sums[i] = log sum_t exp(scores[i, t]), float64, given largest[i] = max_t scores[i, t]; NaN where one is NaN."""
     for i in range(scores.shape[0]):
-        row = scores[i]
-        top, whole = row[0], n - n % 64
-        if whole:
-            lanes[:] = row[:64]
-            for start in range(64, whole, 64):
-                part = row[start : start + 64]
-                for j in range(64):
-                    lanes[j] = part[j] if part[j] > lanes[j] else lanes[j]
-            for j in range(64):
-                top = lanes[j] if lanes[j] > top else top
-        for t in range(whole, n):
-            top = row[t] if row[t] > top else top
         total = 0.0
-        for start in range(0, n, 256):
-            part = row[start : start + 256]
-            chunk = scores.dtype.type(0)
+        for start in range(0, scores.shape[1], 256):  # by chunks, in vector registers
+            part, chunk = scores[i, start : start + 256], scores.dtype.type(0)
             for j in range(len(part)):
-                chunk += exp(part[j] - top)
+                chunk += exp(part[j] - largest[i])
             total += chunk
-        largest[i] = top
-        sums[i] = math.log(total) + top if total >= 0 else np.nan
+        sums[i] = math.log(total) + largest[i] if total >= 0 else np.nan
 
 
 @compiled
 def live_candidates(scores, least, taken_starts, taken, wanted_starts, wanted, starts, ids):
-    """The tails worth looking at: ids[starts[i] : starts[i + 1]], ascending, of row i of scores (n, N): those with a
+    """The tails worth looking at, ids[starts[i] : starts[i + 1]], ascending, of row i of scores (n, N): those with a
     score of at least least[i], and wanted[wanted_starts[i] : wanted_starts[i + 1]] whatever their scores, without
-    taken[taken_starts[i] : taken_starts[i + 1]]; both lists ascending, without repetition, and no id in both.
+    taken[taken_starts[i] : taken_starts[i + 1]]. Both lists are ascending and share no id.
 
-    Writes starts (n + 1,) always, ids as far as there is room: call again with starts[n] of it. Returns starts[n]."""
+    Writes starts (n + 1,), and ids as far as there is room: call again with room for starts[n]. Returns starts[n]."""
     room, used = len(ids), 0
     n = scores.shape[1]
     for i in range(scores.shape[0]):
@@ -978,13 +867,9 @@ def condition_sets(first, last, starts, log_odds, lower, upper, weights, answers
     """answers[starts[i] : starts[i + 1]] = `conditioned` of these log odds, finite, lower[i], upper[i] (float64, less
     the known tails), and weights[i] (or the only row of weights), for the sets i of a range; 0 throughout where no set
     has such a size."""
-    longest = 0
-    for i in range(first, last):
-        longest = max(longest, starts[i + 1] - starts[i])
-    p, q = np.empty(longest), np.empty(longest)
     for i in range(first, last):
         x, found = log_odds[starts[i] : starts[i + 1]], answers[starts[i] : starts[i + 1]]
-        n = len(x)
+        n, p, q = len(x), np.empty(len(x)), np.empty(len(x))
         least = max(int(np.ceil(lower[i])), 0)
         most = n if upper[i] >= n else int(np.floor(upper[i]))
         w = weights[min(i, len(weights) - 1)]
@@ -1004,7 +889,7 @@ def condition_sets(first, last, starts, log_odds, lower, upper, weights, answers
         elif more:
             most = max(least, min(len(w) - 1, n))
         if more and most == 0:
-            found[:] = p[:n]
+            found[:] = p
             continue
         order = np.argsort(x)
         members(order, p, q, least, most, end, tilt, more, w, found)

@@ -20,7 +20,7 @@ import numpy as np  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
 import kernels  # noqa: E402
-from cardkge_tools.engine.threads import Threads, count_cores  # noqa: E402
+from cardkge_tools.engine.batches import Threads, count_cores  # noqa: E402
 
 
 def sets(pairs, live, seed=0):

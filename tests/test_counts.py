@@ -284,9 +284,8 @@ def test_log_sums_and_live_candidates(dtype, error):
     rng = np.random.default_rng(7)
     scores = (5 * rng.normal(size=(9, 700))).astype(dtype)
     scores[3] *= 30
-    largest, sums = np.empty(9, dtype), np.empty(9)
-    kernels.log_sums(scores, largest, sums)
-    np.testing.assert_array_equal(largest, scores.max(1))
+    sums = np.empty(9)
+    kernels.log_sums(scores, scores.max(1), sums)
     np.testing.assert_allclose(sums, counts.log_sum_exp(scores), rtol=error, atol=error)
     taken, wanted = rng.random(scores.shape) < 0.1, rng.random(scores.shape) < 0.01
     wanted &= ~taken

@@ -313,3 +313,11 @@ def test_sums_at_the_bounds_are_inside(make_model):
     bounds = np.array([(4, 4), (0, 3.999), (4.001, 5)])
     found = cardinality_violations(model, bounds, triples)
     assert [item["outside"] for item in found] == [0, 1, 1]
+
+
+@pytest.mark.parametrize("dtype, rtol", [("float32", 2e-6), ("float64", 1e-12)])
+def test_sums_of_sigma(dtype, rtol):
+    scores = np.random.default_rng(0).normal(-5, 4, (3, 700)).astype(dtype)
+    scores[0, :2] = -800, 800
+    expected = (1 / (1 + np.exp(-scores.astype(np.longdouble)))).sum(1)
+    np.testing.assert_allclose(ranking.sums_of_sigma(scores), expected.astype(float), rtol=rtol)

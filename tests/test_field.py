@@ -17,7 +17,7 @@ from conftest import invoke, thorough
 import cardkge
 from cardkge import CardkgeError
 from cardkge_tools.answers import figures
-from cardkge_tools.engine.threads import cpu_quota
+from cardkge_tools.engine.batches import cpu_quota
 from cardkge_tools.graph import rdf, spelling
 from cardkge_tools.graph.exchange import ImportOptions, import_graph
 from cardkge_tools.graph.splitting import split_folder

@@ -153,24 +153,16 @@ def test_nan_score_gives_a_nan_loss(kind, place):
 # --- bookkeeping of a batch
 
 
-@pytest.mark.parametrize("by_role", [False, True])
-def test_number_entities(by_role):
+def test_number_entities():
     """Ends (head and tail in turn) 7-3, 3-9, 7-7, 5-0; subject 4; objects 9, 2."""
     ids = np.array([7, 3, 3, 9, 7, 7, 5, 0, 4, 9, 2], dtype=np.int32)
     slot_of = np.full(12, -1, dtype=np.int32)
     entities, uses, slots = (np.full(11, -5, dtype=np.int32) for _ in range(3))
-    count, a, b = kernels.number_entities(ids, 8, 1, by_role, slot_of, entities, uses, slots)
+    count = kernels.number_entities(ids, 8, slot_of, entities, uses, slots)
     assert count == 7 and np.all(slot_of == -1)
     assert np.array_equal(entities[slots], ids)
-    assert sorted(entities[:count]) == [0, 2, 3, 4, 5, 7, 9]
-    in_batch = {7: 3, 3: 2, 9: 1, 5: 1, 0: 1, 4: 0, 2: 0}
-    assert [in_batch[e] for e in entities[:count]] == list(uses[:count])
-    if by_role:
-        assert set(entities[:a]) == {5, 4}
-        assert set(entities[a:b]) == {7, 3}
-        assert set(entities[b:count]) == {9, 0, 2}
-    else:
-        assert (a, b) == (0, 7) and list(entities[:count]) == [7, 3, 9, 5, 0, 4, 2]
+    assert list(entities[:count]) == [7, 3, 9, 5, 0, 4, 2]
+    assert list(uses[:count]) == [3, 2, 1, 1, 1, 0, 0]
 
 
 def test_list_occurrences():
@@ -371,18 +363,6 @@ def test_bounded_sums_of_nan_are_not_hidden():
     assert math.isnan(penalties[0]) and penalties[1] == 0
 
 
-def test_last_at_most():
-    """Parts of every size from 0 to 9, with repetitions, against a count; keys below, between, on and above all."""
-    rng = np.random.default_rng(5)
-    limits = np.concatenate(([0], np.cumsum(np.arange(10))))
-    table = np.concatenate([np.sort(rng.integers(0, 8, size)) for size in range(10)])
-    parts, keys = (grid.ravel() for grid in np.meshgrid(np.arange(10), np.arange(-1, 10)))
-    places = np.full(len(keys), -9)
-    kernels.last_at_most(table, limits, parts, keys, places)
-    for part, key, place in zip(parts, keys, places):
-        assert place == limits[part] - 1 + np.sum(table[limits[part] : limits[part + 1]] <= key)
-
-
 @pytest.mark.parametrize("size, take", [(5, 2), (4, 3), (3, 3), (6, 1)])
 def test_distinct_draws_are_uniform_exactly(size, take):
     """Floyd: draw x is uniform over size - take + x + 1 values. One value of each cell, all
@@ -480,14 +460,6 @@ def test_count_better_gives_up_on_nan():
     tables, triples = (rows, np.ones((1, 1)), np.zeros(0)), np.array([(0, 0, 1)], dtype=np.int32)
     counted(scores, 0, 0.01, 1, triples, tables, 0, (nothing, nothing, np.zeros(0, np.int32)), counts)
     assert counts[0, 1] < 0
-
-
-@pytest.mark.parametrize("dtype, rtol", [("float32", 2e-6), ("float64", 1e-12)])
-def test_sums_of_sigma(dtype, rtol):
-    scores = np.random.default_rng(0).normal(-5, 4, (3, 700)).astype(dtype)
-    sums = np.empty(3)
-    kernels.sums_of_sigma(scores, sums)
-    np.testing.assert_allclose(sums, (1 / (1 + np.exp(-scores.astype(float)))).sum(1), rtol=rtol)
 
 
 # --- the same again, interpreted and with checked indices

@@ -10,6 +10,7 @@ import reference
 
 import cardkge
 from cardkge_tools.engine.batches import Sample
+from cardkge_tools.engine.gradients import by_role
 from cardkge_tools.engine.training import batches_of
 
 MODELS = ("distmult", "complex", "ermlp")
@@ -736,3 +737,9 @@ def test_golden_run(model_name, toy, monkeypatch, regularised):
     assert found == pytest.approx(GOLDEN[model_name, regularised], rel=1e-6)
     means = [record["objective"] for record in run.history]  # of the steps of each epoch
     assert means == pytest.approx([np.mean(found[i : i + 2]) for i in range(0, 10, 2)], rel=1e-12)
+
+
+def test_slots_by_role():
+    """Of seven slots 0, 3 and 6 stand as heads alone, 1 and 5 as both, 2 and 4 as tails alone."""
+    order, a, b = by_role(7, ([0, 3, 1], [5, 6, 3]), ([1, 2, 2], [4, 5]))
+    assert (order.tolist(), a, b) == ([0, 3, 6, 1, 5, 2, 4], 3, 5)

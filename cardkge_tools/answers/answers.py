@@ -18,8 +18,8 @@ from cardkge_tools.answers.facts import bounds_in_use, fact_decoder, found_bound
 from cardkge_tools.answers.opening import aligned_data
 from cardkge_tools.answers.runs import load_run
 from cardkge_tools.definitions.softmax import without_loops
-from cardkge_tools.engine.ranking import Queries, exact_scores, exact_sums, scored_blocks
-from cardkge_tools.engine.threads import Threads
+from cardkge_tools.engine.batches import Threads
+from cardkge_tools.engine.ranking import Queries, exact_scores, exact_sums, scored_blocks, sums_of_sigma
 from cardkge_tools.graph.bound_files import find_bounds
 from cardkge_tools.shell.terminal import counter, warn
 
@@ -231,7 +231,7 @@ class Answers:
         def each(first, last, rows):
             part = slice(first, last)
             if with_x:
-                kernels.sums_of_sigma(rows, sums[part])
+                sums[part] = sums_of_sigma(rows)
             if self.calibrated:
                 decoded = decoder.decode(heads[part], relations[part], rows)
                 p[part] = np.where(accepted[part], 1, decoded.of_tail(tail))
@@ -317,10 +317,3 @@ def rank(scores, answer, known):
     others[[*known, answer]] = False
     right = scores[answer]
     return 1 + np.sum(scores[others] > right) + np.sum(scores[others] == right) / 2
-
-
-def sums_of_sigma(scores):
-    """(n,) float64: X, the sum of sigma over each row of scores (n, N)."""
-    sums = np.empty(len(scores))
-    kernels.sums_of_sigma(scores, sums)
-    return sums

@@ -12,8 +12,8 @@ from cardkge import Bounds, CardkgeError, as_bounds, checked_triples
 from cardkge_tools.answers.decoding import Decoder, KnownTails, block_of, loops_to_leave_out, scope_pairs, spread
 from cardkge_tools.answers.missing import Missing
 from cardkge_tools.definitions.counting import N_FEATURES, count_weights, fit_counts, pair_features
+from cardkge_tools.engine.batches import Threads
 from cardkge_tools.engine.ranking import Queries, scored_blocks
-from cardkge_tools.engine.threads import Threads
 from cardkge_tools.shell.files import FORMAT_VERSION, check_version, json_bytes, read_json
 
 BEST = 30  # candidates of each (h, r) that the fit sees all of
@@ -348,8 +348,9 @@ def _candidates(model, train, valid, pairs, threads, progress):
         np.add.at(weight, (drawn_row, draws[part][fresh]), each[drawn_row])
         is_found[found_row, found] = True
         i, t = np.nonzero(weight > 0)
-        others, sums, highest = scores.copy(), np.empty(len(row)), np.empty(len(row), scores.dtype)
+        others, sums = scores.copy(), np.empty(len(row))
         others[found_row, found] = -np.inf
+        highest = others.max(1)
         kernels.log_sums(others, highest, sums)
         sums[highest == -np.inf] = -np.inf  # valid has all candidates
         if np.isnan(sums).any() or not np.isfinite(scores[i, t]).all():

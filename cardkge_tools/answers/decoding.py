@@ -8,9 +8,8 @@ import numpy as np
 import kernels
 from cardkge import CardkgeError, as_bounds, probability, triple_keys
 from cardkge_tools.definitions.counting import calibrated_log_odds, pair_features
-from cardkge_tools.engine.batches import sorted_distinct
+from cardkge_tools.engine.batches import Threads, sorted_distinct
 from cardkge_tools.engine.ranking import Queries, scored_blocks
-from cardkge_tools.engine.threads import Threads
 
 LEFT_OUT = 0.01  # candidates are not looked at whose probabilities cannot add up to more than this, for any (h, r)
 MOST_GAIN = np.log(100)  # candidates are looked for further down, by at most this in log odds, where counts favour more
@@ -155,7 +154,7 @@ class Decoder:
         candidate."""
         candidates = scores.copy()
         candidates[np.repeat(np.arange(len(scores)), np.diff(starts)), excluded] = -np.inf
-        sums, best = np.empty(len(scores)), np.empty(len(scores), scores.dtype)
+        sums, best = np.empty(len(scores)), candidates.max(1)
         kernels.log_sums(candidates, best, sums)
         empty = np.diff(starts) == scores.shape[1]
         sums[empty], best[empty] = 0, 0

@@ -1,7 +1,11 @@
-"""What the steps of a run are made of: its batches, in an order and with draws seeded by (seed, epoch, step); and the
-samples of the regulariser, of the same distribution as those of `draw_objects` and `draw_subjects` in cardkge.py, for
-all relations of a step at once."""
+"""What the steps of a run are made of: threads; batches, in an order and with draws seeded by (seed, epoch, step); and
+the regulariser's samples, in distribution those of `draw_objects` and `draw_subjects`, for all relations at once."""
 
+import collections
+import functools
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +24,104 @@ from cardkge import (
     triple_keys,
 )
 from cardkge_tools.definitions.softmax import group_keys, queries_of, shuffle_queries, step_candidates
+
+
+class Threads:
+    """Runs a function over ranges of work on `count` threads (None: as many as this process may use).
+
+    The ranges do not depend on the number of threads, and no two of them write the same element. BLAS, which computes
+    NumPy's matrix products, rounds differently on one thread and on several: for the same bits everywhere set
+    OPENBLAS_NUM_THREADS=1 before NumPy is imported, as cli.py does.
+    """
+
+    def __init__(self, count=None):
+        self.count = count_cores() if count is None else count
+        if self.count < 1:
+            raise CardkgeError(f"threads must be at least 1, found {count}")
+        self.pool = ThreadPoolExecutor(self.count - 1) if self.count > 1 else None
+
+    def start(self, function, *arguments):
+        """Runs function(*arguments) on another thread, if there is one, beside what follows. Returns a function that
+        waits for the result."""
+        if self.pool:
+            return self.pool.submit(function, *arguments).result
+        return lambda: function(*arguments)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        if self.pool:
+            self.pool.shutdown()
+
+    def run(self, function, total, *arguments, size, beside=()):
+        """Calls function(first, last, *arguments) for ranges of range(total), `size` long each but perhaps the last.
+
+        beside: functions without arguments, called halfway: earlier, what was `start`ed may still hold Python's lock;
+        later, a thread would have nothing else to do."""
+        tasks = [functools.partial(function, i, min(i + size, total), *arguments) for i in range(0, total, size)]
+        tasks = collections.deque(tasks[: len(tasks) // 2] + list(beside) + tasks[len(tasks) // 2 :])
+
+        def work():
+            while True:
+                try:
+                    task = tasks.popleft()
+                except IndexError:
+                    return
+                try:
+                    task()
+                except BaseException:  # the other threads finish the task that they are at
+                    tasks.clear()
+                    raise
+
+        others = [self.pool.submit(work) for _ in range(min(self.count, len(tasks)) - 1)] if self.pool else []
+        try:
+            work()
+        finally:
+            for other in others:
+                other.result()
+
+
+def count_cores():
+    """The processor cores that this process may use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, math.ceil(min(cpu_quota(), cores))))
+
+
+def cpu_quota(root="/sys/fs/cgroup", own="/proc/self/cgroup"):
+    """How many cores' time the control groups of this process (a container's, say) may use; infinity for no limit.
+
+    root: where the groups are mounted; own: the file that names those of this process (cgroups(7), versions 1, 2)."""
+    try:
+        with open(own, encoding="utf-8", errors="replace") as file:
+            lines = [line.rstrip("\n").split(":", 2) for line in file]
+    except OSError:
+        return math.inf
+    quota = math.inf
+    for _, controllers, path in (line for line in lines if len(line) == 3):
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        base = os.path.join(root, controllers) if controllers else root
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        for depth in range(len(parts) + 1):  # a group has no more than the groups above it
+            quota = min(quota, _quota_of(os.path.join(base, *parts[:depth])))
+    return quota
+
+
+def _quota_of(folder):
+    """The quota of one control group, of either version."""
+    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+        try:
+            words = []
+            for name in names:
+                with open(os.path.join(folder, name), encoding="ascii") as file:
+                    words += file.read().split()
+            limit, period = float(words[0]), float(words[1])  # "max" is no number, -1 no limit
+        except (OSError, ValueError, IndexError):
+            continue
+        if limit > 0 and period > 0:
+            return limit / period
+    return math.inf
 
 
 class Batches:
@@ -54,9 +156,10 @@ class Batches:
 
 @dataclass(frozen=True)
 class Sample:
-    """The regulariser's sample of a step, a row for each of B relations: subjects (B, mu) int32, the first counts (B,)
-    of them; objects (B, omega) int32 with their weights (B, omega) float64, those of weight 0 last, as padding. The
-    subjects are heads and the objects tails, or, of bounds on the heads of tails (`inverse`), the other way round."""
+    """The regulariser's sample of a step, a row for each of B relations: subjects (B, mu) int32, the first counts[b] of
+    each row, then padding; objects (B, omega) int32 with their weights (B, omega) float64, 0 for padding, which is
+    last. The subjects are heads and the objects tails; for bounds on the heads of a tail (`inverse`) they swap.
+    """
 
     relations: np.ndarray
     subjects: np.ndarray
@@ -67,11 +170,11 @@ class Sample:
 
     @property
     def ends(self):
-        """(heads, tails): the subjects and the objects, in the order of a triple."""
+        """(heads, tails)."""
         return (self.objects, self.subjects) if self.inverse else (self.subjects, self.objects)
 
     def by_relation(self):
-        """A list of (relation, subjects, objects, weights, inverse), without padding, as `objective` takes them."""
+        """[(relation, subjects, objects, weights, inverse)] without padding, as `objective` takes them."""
         rows = zip(self.relations, self.subjects, self.counts, self.objects, self.weights)
         return [(r, heads[:n], drawn[w > 0], w[w > 0], self.inverse) for r, heads, n, drawn, w in rows]
 
@@ -87,8 +190,8 @@ class TripleBatches:
         self.samplers = []  # (relations, samplers of subjects and objects, inverse), for each direction that is bounded
         for inverse, relations in enumerate(bounded_relations(bounds) if settings.penalty_weight > 0 else ()):
             if len(relations):
-                turned = np.ascontiguousarray(triples[:, ::-1]) if inverse else triples
-                self.samplers.append((relations, samplers_of(turned, self.sizes, settings), bool(inverse)))
+                directed = np.ascontiguousarray(triples[:, ::-1]) if inverse else triples
+                self.samplers.append((relations, samplers_of(directed, self.sizes, settings), bool(inverse)))
 
     def order(self, epoch):
         """The triples of an epoch, shuffled: their places."""
@@ -106,12 +209,11 @@ class TripleBatches:
         return ends, np.ascontiguousarray(batch[:, 1]), self.samples(rng)
 
     def samples(self, rng):
-        """The regulariser's samples for one step: a list of at most two, for the tails of heads and for the heads of
-        tails."""
-        found = []
-        for relations, (subjects, objects), inverse in self.samplers:
-            found.append(Sample(relations, *subjects.draw(rng, relations), *objects.draw(rng, relations), inverse))
-        return found
+        """The regulariser's samples for one step: a `Sample` of each direction that is bounded."""
+        return [
+            Sample(relations, *subjects.draw(rng, relations), *objects.draw(rng, relations), inverse)
+            for relations, (subjects, objects), inverse in self.samplers
+        ]
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -121,9 +223,8 @@ class TripleBatches:
 
 @dataclass(frozen=True)
 class Queries:
-    """Distinct queries with their answers, sorted by side, relation and given entity: given, relations (rows of the
-    table), sides (n,) int32, 1 where the tail is open; the answers of query i, sorted, are answers[limits[i] :
-    limits[i + 1]]."""
+    """Distinct queries, sorted by side, relation and given entity: given, relations (rows of the table), sides (n,)
+    int32, side 1 where the tail is open. The answers of query i, sorted, are answers[limits[i] : limits[i + 1]]."""
 
     given: np.ndarray
     relations: np.ndarray
@@ -187,10 +288,8 @@ class QueryBatches:
 
 
 class ObjectSampler:
-    """Draws the objects over which X_hr is summed, as `draw_objects` does: the same in distribution.
-
-    The work of a draw grows with the sample, not with N, and the memory with the triples, not with R x N.
-    """
+    """Draws the objects over which X_hr is summed, with the distribution of `draw_objects`. A draw takes time that
+    grows with the sample, not with N; the memory grows with the triples, not with R x N."""
 
     def __init__(self, kind, triples, n_entities, n_relations, objects=100, inclusion="frequency"):
         chosen("sampling", kind, SAMPLINGS)
@@ -199,19 +298,15 @@ class ObjectSampler:
             raise CardkgeError(f"objects must be at least 1, found {objects}")
         self.kind, self.inclusion, self.n_entities, self.triples = kind, inclusion, n_entities, triples
         self.omega = objects if kind == "importance" else min(objects, n_entities)
-        # the distinct (relation, tail) pairs of train as relation * N + tail, sorted, and how often each stands there
-        keys = triples[:, 1].astype(np.int64) * n_entities + triples[:, 2]
+        # (relation, tail) of every train triple as relation * N + tail, sorted; the distinct ones, and how often each
+        keys, starts = np.sort(triples[:, 1].astype(np.int64) * n_entities + triples[:, 2]), np.arange(n_relations + 1)
         pairs, counts = np.unique(keys, return_counts=True)
-        self.pairs, self.counts = np.append(pairs, -1), np.append(counts, 0)  # place -1 is none of them
-        self.starts = np.searchsorted(pairs, np.arange(n_relations + 1) * n_entities)
-        self.triples_before = np.cumsum(self.counts) - self.counts
+        self.keys, self.pairs, self.counts = (
+            np.append(part, end) for part, end in ((keys, -1), (pairs, -1), (counts, 0))
+        )
+        self.triple_starts, self.starts = (np.searchsorted(part, starts * n_entities) for part in (keys, pairs))
         self.marks = np.zeros(n_entities, np.uint8)
         self.tables = {}
-
-    def _tails(self, relation):
-        """The distinct tails of the relation in train, sorted, and their counts."""
-        part = slice(self.starts[relation], self.starts[relation + 1])
-        return self.pairs[part] - relation * self.n_entities, self.counts[part]
 
     def probabilities(self, relation):
         """(N,) float64: `object_probabilities` of this sampler."""
@@ -219,8 +314,8 @@ class ObjectSampler:
         return object_probabilities(self.kind, self.triples, relation, *sizes, self.inclusion)
 
     def draw(self, rng, relations):
-        """One sample for each relation: (objects (B, width) int32, weights (B, width) float64). A sample smaller than
-        the widest is filled up with object 0 at weight 0. rng a numpy Generator, relations (B,) ids."""
+        """One sample for each relation: (objects (B, width) int32, weights (B, width) float64). A shorter sample is
+        padded with object 0 at weight 0. rng a numpy Generator, relations (B,) ids."""
         relations = np.asarray(relations, np.int64)
         n, size = self.n_entities, len(relations)
         if self.kind == "exact":
@@ -234,19 +329,13 @@ class ObjectSampler:
         return self._draw_bernoulli(rng, relations)
 
     def _draw_importance(self, rng, relations):
-        """Importance sampling of all relations at once."""
-        # q_r is a mixture: one of N entities, or the tail of one of the n_r train triples of r, each with equal chance
-        n = self.n_entities
-        before = self.triples_before[self.starts[relations]]
-        n_r = self.triples_before[self.starts[relations + 1]] - before
+        """Importance sampling of all relations at once. q_r is a mixture: one of N entities, or the tail of one of the
+        n_r train triples of r, each with equal chance."""
+        n, before = self.n_entities, self.triple_starts[relations]
+        n_r = self.triple_starts[relations + 1] - before
         pick = rng.integers(0, n + n_r, size=(len(relations), self.omega))
-        from_train, parts = pick >= n, (self.starts, np.broadcast_to(relations, pick.shape))
-        pair = np.where(
-            from_train,
-            last_at_most(self.triples_before, *parts, before + pick - n),
-            last_at_most(self.pairs, *parts, relations * n + pick),
-        )
-        keys = np.where(from_train, self.pairs[pair], relations * n + pick)
+        keys = np.where(pick >= n, self.keys[np.maximum(before + pick - n, 0)], relations * n + pick)
+        pair = np.searchsorted(self.pairs[:-1], keys)  # of a key beyond all pairs, the place of -1
         frequency = 1 + self.counts[pair] * (self.pairs[pair] == keys)
         return (keys - relations * n).astype(np.int32), (n + n_r) / (self.omega * frequency)
 
@@ -258,9 +347,8 @@ class ObjectSampler:
         if key not in self.tables:
             columns, members, gaps = [], [], []
             for row, r in enumerate(relations):
-                tails, counts = self._tails(r)
-                if self.inclusion == "uniform":
-                    tails, counts = tails[:0], counts[:0]
+                part = slice(*self.starts[[r, r + 1]]) if self.inclusion == "frequency" else slice(0)
+                tails, counts = self.pairs[part] - r * self.n_entities, self.counts[part]
                 values, sizes = np.unique(counts, return_counts=True)
                 sizes = np.concatenate(([self.n_entities - len(tails)], sizes))
                 b = class_probabilities(np.concatenate(([1.0], 1.0 + values)), self.omega, sizes)
@@ -268,7 +356,7 @@ class ObjectSampler:
                 start[0] = -1
                 columns.append((b, sizes, np.full(len(b), row), start))
                 members.append(tails[np.argsort(counts, kind="stable")])
-                gaps.append(tails - np.arange(len(tails)))
+                gaps.append(row * self.n_entities + tails - np.arange(len(tails)))
             gap_starts = np.cumsum([0] + [len(g) for g in gaps])
             members = np.concatenate([*members, [0]])
             table = [np.concatenate(column) for column in zip(*columns)]
@@ -276,14 +364,13 @@ class ObjectSampler:
         return self.tables[key]
 
     def _draw_bernoulli(self, rng, relations):
-        """Bernoulli sampling of all relations at once: how many of a class of equal b are in a sample is binomial, and
-        every subset of that size is as likely."""
+        """Bernoulli sampling of all relations at once."""
         b, sizes, row, start, members, gaps, gap_starts = self._bernoulli_table(relations)
-        takes = rng.binomial(sizes, b)  # how many of each class; every subset of that size is as likely
+        takes = rng.binomial(sizes, b)  # how many entities of each class; every subset of that size is as likely
         draws = distinct(rng, sizes, takes, self.marks)
         part = np.repeat(np.arange(len(b)), takes)
         row, start = row[part], start[part]
-        skipped = last_at_most(gaps, gap_starts, row, draws) + 1 - gap_starts[row]
+        skipped = np.searchsorted(gaps, row * self.n_entities + draws, "right") - gap_starts[row]
         objects = np.where(start < 0, draws + skipped, members[np.maximum(start, 0) + draws * (start >= 0)])
         lengths = np.bincount(row, minlength=len(relations))
         return padded(objects.astype(np.int32), lengths), padded(1 / b[part], lengths)
@@ -310,8 +397,8 @@ class SubjectSampler:
         self.marks = np.zeros(n_entities, np.uint8)
 
     def draw(self, rng, relations):
-        """(subjects (B, width) int32, how many of them count (B,)). A smaller pool is drawn whole, and its row
-        filled up with repetitions of its first subject."""
+        """(subjects (B, width) int32, how many of them count (B,)). A smaller pool is drawn whole, and its row padded
+        with its first subject."""
         takes = np.minimum(self.sizes[relations], self.mu)
         draws = distinct(rng, self.sizes[relations], takes, self.marks)
         subjects = self.heads[np.repeat(self.starts[relations], takes) + draws]
@@ -346,24 +433,15 @@ def sorted_distinct(keys):
     return keys[np.append(True, keys[1:] != keys[:-1])] if len(keys) else keys
 
 
-def last_at_most(table, limits, parts, keys):
-    """For each key the last place of table[limits[part] : limits[part + 1]], which is sorted, that holds no more than
-    the key; limits[part] - 1 if there is none. Ids of parts and keys of one shape, which is the result's too."""
-    places = np.empty(keys.shape, np.int64)
-    kernels.last_at_most(table, limits, parts.ravel(), keys.ravel(), places.reshape(-1))
-    return places
-
-
 def distinct(rng, sizes, takes, marks):
-    """For each b takes[b] distinct integers below sizes[b], every subset as likely: flat int32, one b after the
-    other."""
+    """For each b takes[b] distinct integers below sizes[b], every subset as likely: int32, one b after the other."""
     draws = np.empty(takes.sum(), np.int32)
     kernels.distinct_draws(rng.random(len(draws)), sizes, takes, marks, draws)
     return draws
 
 
 def padded(flat, lengths):
-    """Rows of the given lengths, one after the other in `flat`, as a matrix filled up with zeros (at least 1 wide)."""
+    """Rows of the given lengths, one after the other in `flat`, as a matrix padded with zeros (at least 1 wide)."""
     matrix = np.zeros((len(lengths), max(lengths.max(initial=0), 1)), flat.dtype)
     matrix[np.arange(matrix.shape[1]) < lengths[:, None]] = flat
     return matrix

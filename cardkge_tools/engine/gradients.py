@@ -181,16 +181,21 @@ class SampledGradients:
         slots = self.buffer("slots", len(ids), dtype=np.int32)
         entities = self.buffer("entities", min(len(ids), model.n_entities), dtype=np.int32)
         uses = self.buffer("uses", len(entities), dtype=np.int32)
-        count, a, b = kernels.number_entities(ids, ends.size, n_heads, self.mlp, self.slot_of, entities, uses, slots)
+        count = kernels.number_entities(ids, ends.size, self.slot_of, entities, uses, slots)
         scored = Scored(entities[:count], uses[:count], slots, count)
         scored.tables = model.params["entity"], model.params["relation"], output_of(model)
-        if self.mlp:  # hidden rows: those of heads, of slots [0, b), then those of tails, of slots [a, count)
+        if self.mlp:
+            tails = slots[1 : ends.size : 2], slots[ends.size + n_heads :]
+            order, a, b = by_role(count, (slots[0 : ends.size : 2], slots[ends.size : ends.size + n_heads]), tails)
+            slots[:] = np.argsort(order)[slots]
+            scored.entities, scored.uses = scored.entities[order], scored.uses[order]
+            # hidden rows: those of heads, of slots [0, b), then those of tails, of slots [a, count)
             rows = self.buffer("embeddings", count, model.dim)
             np.take(model.params["entity"], scored.entities, 0, rows, "clip")
             scored.embeddings = rows, rows[:b], rows[a:]
             scored.tables, scored.count = self.hidden_tables(rows[:b], rows[a:]), b + count - a
-            slots[1 : ends.size : 2] += b - a
-            slots[ends.size + n_heads :] += b - a
+            for part in tails:
+                part += b - a
             ids = slots
         scored.ends, *places = split_as(ids, parts)
         scored.heads, scored.tails = places[: len(samples)], places[len(samples) :]
@@ -357,6 +362,16 @@ def split_as(flat, arrays):
     """The rows of `flat`, which stand one array after the other, as views of the shapes of these arrays."""
     parts = np.split(flat, np.cumsum([array.size for array in arrays])[:-1])
     return [part.reshape(*array.shape, *flat.shape[1:]) for part, array in zip(parts, arrays)]
+
+
+def by_role(count, heads, tails):
+    """(order, a, b) of the slots 0 ... count - 1 that several arrays name as heads and as tails: order[:a] are heads
+    alone, order[a:b] both, order[b:] tails alone, so that the rows of heads and those of tails are each contiguous."""
+    is_head, is_tail = np.zeros((2, count), bool)
+    is_head[np.concatenate(heads)] = True
+    is_tail[np.concatenate(tails)] = True
+    a = count - np.count_nonzero(is_tail)
+    return np.argsort(is_tail * (2 - is_head.astype(np.int8)), kind="stable"), a, np.count_nonzero(is_head)
 
 
 def relation_units(relations):

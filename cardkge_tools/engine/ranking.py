@@ -10,9 +10,8 @@ import numpy as np
 
 import kernels
 from cardkge import TIES, CardkgeError, as_bounds, checked_triples, is_bounded, metrics_by_side, probability
-from cardkge_tools.engine.batches import sorted_distinct
+from cardkge_tools.engine.batches import Threads, sorted_distinct
 from cardkge_tools.engine.gradients import OWN, kind_of, output_of
-from cardkge_tools.engine.threads import Threads
 
 
 def check_finite(arrays, where="the model"):
@@ -419,11 +418,17 @@ def exact_sums(model, inverse, relations, subjects, threads, progress=None):
     sums = np.empty(len(relations))
 
     def add_up(first, last, scores):
-        kernels.sums_of_sigma(scores, sums[first:last])
+        sums[first:last] = sums_of_sigma(scores)
 
     if len(relations):
         scored_blocks(model, Queries(subjects, relations, 0 if inverse else 1), threads, add_up, progress=progress)
     return sums
+
+
+def sums_of_sigma(scores):
+    """(n,) float64: X, the sum of sigma over each row of scores (n, N)."""
+    with np.errstate(over="ignore"):  # of a score so low that its sigma is 0
+        return (1 / (1 + np.exp(-scores))).sum(1, dtype=np.float64)
 
 
 def _violations_of(relation, inverse, subjects, x, limits):

@@ -21,11 +21,10 @@ from cardkge import (
     update_params,
 )  # fmt: skip
 from cardkge_tools.definitions.softmax import without_loops
-from cardkge_tools.engine.batches import Batches, QueryBatches, TripleBatches
+from cardkge_tools.engine.batches import Batches, QueryBatches, Threads, TripleBatches
 from cardkge_tools.engine.gradients import OWN, PlainGradients, SampledGradients, kind_of
 from cardkge_tools.engine.ranking import Candidates, rank_triples
 from cardkge_tools.engine.softmax import SoftmaxGradients
-from cardkge_tools.engine.threads import Threads
 
 
 class NonFinite(CardkgeError):

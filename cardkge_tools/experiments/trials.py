@@ -15,7 +15,7 @@ import numpy as np
 from cardkge import HITS, CardkgeError, is_bounded
 from cardkge_tools.answers.runs import read_config, read_history
 from cardkge_tools.definitions.settings import DIMS, Settings, fits, option_name
-from cardkge_tools.engine.threads import count_cores
+from cardkge_tools.engine.batches import count_cores
 from cardkge_tools.engine.training import best_first
 from cardkge_tools.experiments.reports import show_metrics
 from cardkge_tools.graph.bound_files import find_bounds
