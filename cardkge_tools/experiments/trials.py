@@ -185,8 +185,8 @@ def average_sum(violations):
 
 def run_trials(trials, place, bounds=None):
     """Runs at a Place what the trials still need. Returns their outcomes, None for one that failed, and the errors:
-    name of the trial -> line. An outcome is that of `read_outcome`; where bounds(trial) names bounds, with "violations", as
-    `read_violations` gives them."""
+    name of the trial -> line. An outcome is that of `read_outcome`; where bounds(trial) names bounds it has
+    "violations" too, those of `read_violations`."""
     tasks, expected, datasets = {}, {}, {}
     for trial in trials:
         source = trial["data"], trial.get("columns", "hrt")
