@@ -19,7 +19,7 @@ from cardkge_tools.graph.graphs import open_data
 from cardkge_tools.graph.spelling import counted_look_alikes
 from cardkge_tools.graph.splitting import leaks, related_record, related_relations
 from cardkge_tools.shell.download import dataset_table
-from cardkge_tools.shell.files import is_stdout, write_json
+from cardkge_tools.shell.files import write_report
 from cardkge_tools.shell.terminal import brief, counter, interval, short, table
 
 METRICS = ("hits@1", "hits@3", "hits@5", "hits@10", "mrr")  # shown in percent
@@ -66,9 +66,7 @@ def show_violations(found):
 def show_data_sets(json_file=None):
     """The table of the data sets known by name."""
     rows, entries = [], dataset_table()
-    if json_file:
-        write_json(json_file, [each | {"folder": each["folder"] and str(each["folder"])} for each in entries])
-    if is_stdout(json_file):
+    if not write_report(json_file, [each | {"folder": each["folder"] and str(each["folder"])} for each in entries]):
         return
     for entry in entries:
         sizes = [entry[k] for k in ("entities", "relations", *SPLITS)]
@@ -144,9 +142,7 @@ def show_data(name, columns, json_file):
     """`data show`: shows and writes the report of a data set."""
     dataset = open_data(name, columns)
     report = data_report(dataset)
-    if json_file:
-        write_json(json_file, report)
-    if not is_stdout(json_file):
+    if write_report(json_file, report):
         show_data_set(dataset, report)
 
 
@@ -198,9 +194,7 @@ def rank_command(folder, data, how, skip_unknown, threads, json_file):
     run, dataset = open_to_measure(folder, data, skip_unknown)
     with counter("ranked") as progress:
         show, report = evaluation(run, dataset, how, threads, progress)
-    if json_file:
-        write_json(json_file, report)
-    if not is_stdout(json_file):
+    if write_report(json_file, report):
         show()
 
 
@@ -294,9 +288,7 @@ def report_violations(folder, other, bounds, data, json_file, plot, threads):
     pyplot = import_pyplot(plot) if plot else None
     runs, limits = open_beside(folder, other, data, bounds)
     found = take_violations(runs, limits, threads)
-    if json_file:
-        write_json(json_file, {name: violations_json(part) for name, part in found.items()})
-    if not is_stdout(json_file):
+    if write_report(json_file, {name: violations_json(part) for name, part in found.items()}):
         show_violations(found)
     if plot:
         plot_violations(pyplot, found, plot, run_labels({name: each for name, (each, _) in runs.items()}))
@@ -371,12 +363,8 @@ def report_history(folder, others, plot, json_file):
         plot_times(pyplot, runs, plot)
     elif plot:
         plot_history(pyplot, *runs.values(), plot, Path(folder).resolve().name)
-    if json_file:
-        write_json(json_file, curves if others else curves[str(folder)])
-    if others and not (plot or is_stdout(json_file)):
-        show_times(runs)
-    elif not (plot or is_stdout(json_file)):
-        show_history(*runs.values())
+    if write_report(json_file, curves if others else curves[str(folder)]) and not plot:
+        show_times(runs) if others else show_history(*runs.values())
 
 
 def show_times(runs):
@@ -396,14 +384,13 @@ def show_times(runs):
 
 def show_verdicts(file, verdicts, rtol, atol, json_file=None):
     """Prints the verdicts of `check_oracle`, a line each, and how many; CardkgeError where a value differs."""
-    if json_file:
-        write_json(json_file, [{"case": name, "verdict": verdict, "text": text} for name, verdict, text in verdicts])
-    quiet = is_stdout(json_file)
-    for name, verdict, text in () if quiet else verdicts:
+    report = [{"case": name, "verdict": verdict, "text": text} for name, verdict, text in verdicts]
+    lines = write_report(json_file, report)
+    for name, verdict, text in verdicts if lines else ():
         click.echo(f"{verdict:8} {name}  {text}".rstrip())
     counts = {verdict: sum(found == verdict for _, found, _ in verdicts) for verdict in ("ok", "differs", "skipped")}
     summary = f"{counts['ok']} ok, {counts['differs']} differ, {counts['skipped']} skipped"
-    if not quiet:
+    if lines:
         click.echo(f"\n{summary} (rtol {rtol:g}, atol {atol:g})")
     if counts["differs"]:
         raise CardkgeError(f"{file}: {counts['differs']} of {counts['ok'] + counts['differs']} cases differ")
@@ -411,11 +398,9 @@ def show_verdicts(file, verdicts, rtol, atol, json_file=None):
 
 def show_check(name, json_file=None):
     """`check`: a line for each part of a model; CardkgeError where one fails."""
-    known = name in MODELS
-    found = list(check_model(name if known else use_model(name)))
-    if json_file:
-        write_json(json_file, [{"checked": what, "fault": fault} for what, fault in found])
-    for what, fault in () if is_stdout(json_file) else found:
+    found = list(check_model(name if name in MODELS else use_model(name)))
+    lines = write_report(json_file, [{"checked": what, "fault": fault} for what, fault in found])
+    for what, fault in found if lines else ():
         click.echo(f"{'ok' if fault is None else 'wrong':7}{what}{'' if fault is None else ': ' + fault}")
     if any(fault for _, fault in found):
         raise CardkgeError(f"{name}: {sum(fault is not None for _, fault in found)} of {len(found)} checks failed")

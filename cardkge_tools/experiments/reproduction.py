@@ -29,7 +29,7 @@ from cardkge_tools.graph.bound_files import write_bounds
 from cardkge_tools.graph.graphs import known_answers, open_data
 from cardkge_tools.graph.spelling import id_of
 from cardkge_tools.shell.download import PROJECT_DATA, dataset_table
-from cardkge_tools.shell.files import is_stdout, made_folder, read_json, write_json
+from cardkge_tools.shell.files import made_folder, read_json, write_report
 from cardkge_tools.shell.options import MODEL_TITLES, PAPER_TABLES
 from cardkge_tools.shell.terminal import interval, listed, say, short, table, warn
 
@@ -437,9 +437,7 @@ def reproduce_table(table_name, options, given, markdown, plot, json_file):
         if its_models and not quick and name not in plan.recipes:
             warn(f"data/reproduction.json has no recipe for {name}; the one named default is used")
     headers, rows = getattr(plan, method)()
-    if json_file:
-        write_json(json_file, {"columns": headers, "rows": rows, "notes": plan.notes})
-    if not is_stdout(json_file):
+    if write_report(json_file, {"columns": headers, "rows": rows, "notes": plan.notes}):
         table(rows, headers, "l" * len(headers), "github" if markdown else "simple")
     for note in plan.notes:
         say(note, err=True)

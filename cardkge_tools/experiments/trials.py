@@ -25,13 +25,12 @@ from cardkge_tools.shell.download import dataset_table
 from cardkge_tools.shell.files import (
     REMEDY,
     csv_text,
-    is_stdout,
     made_folder,
     make_folder,
     read_json,
     read_toml,
     replace_file,
-    write_json,
+    write_report,
 )
 from cardkge_tools.shell.options import checked_settings, idle_options, train_context
 from cardkge_tools.shell.terminal import say, table, warn
@@ -352,13 +351,12 @@ def search(grid, grid_file, given, place, json_file=None):
     replace_file(out / "trials.csv", lambda file: file.write(content))
     best = ranked[0]
     test = outcomes[best]["test"] if outcomes[best] else None
-    if json_file:
-        write_json(json_file, {"trials": rows, "chosen": str(out / best) if test else None, "test": test})
-    if not is_stdout(json_file):
+    report = {"trials": rows, "chosen": str(out / best) if test else None, "test": test}
+    if print_tables := write_report(json_file, report):
         table(lines, [*axes, "valid hits@10 %", "MRR %", "epoch", "seconds"], "l" * len(axes))
     if test is None:
         raise CardkgeError(f"all {len(trials)} runs failed; {best}: {failed[best]}")
-    if not is_stdout(json_file):
+    if print_tables:
         click.echo(f"\nchosen: {out / best}")
         show_metrics([([setting], sides["both"]) for setting, sides in test.items()], ["test"])
     if failed:

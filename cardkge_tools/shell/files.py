@@ -263,6 +263,13 @@ def is_stdout(path):
     return path is not None and (path == "-" or os.fspath(path) == "/dev/stdout")
 
 
+def write_report(path, value):
+    """Writes a report as JSON where a path is given; returns whether a table may follow on stdout."""
+    if path:
+        write_json(path, value)
+    return not is_stdout(path)
+
+
 def csv_text(columns, rows):
     """The text of a CSV file with these columns; a dict of `rows` may lack some."""
     text = io.StringIO(newline="")
