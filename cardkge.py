@@ -11,9 +11,9 @@ Letters: N entities, R relations, k dim, k' hidden units, n examples or triples,
 mu subjects and omega objects of a sample. h, r, t: head, relation, tail; d_x: the gradient with respect to x. Ids are
 int32 or int64, triples (n, 3) with columns head, relation, tail.
 
-What is written here is the definition. `kernels.py` and `cardkge_tools/engine` compute the same, fast, and the tests
-hold them equal. What stands around the paper (files, runs, commands) has a room each in `cardkge_tools`; the last
-lines hand on its names, so that `import cardkge` is all that a user needs. docs/ARCHITECTURE.md is the map.
+This file is the definition. `kernels.py` and `cardkge_tools/engine` compute the same, fast, and the tests hold them
+equal. Files, runs and commands have rooms in `cardkge_tools`; the last lines hand on their names, so that a user needs
+only `import cardkge`. docs/ARCHITECTURE.md is the map.
 """
 
 import copy
@@ -27,18 +27,18 @@ __version__ = "1.1.0"
 
 
 class CardkgeError(Exception):
-    """What the program found wrong: a one-line message that says what, where and what to do."""
+    """An error as one line: what was found, where, and what to do."""
 
 
 def chosen(what, name, choices):
-    """choices[name], a dict by name; CardkgeError, with the names to choose from, where it has no such name."""
+    """choices[name], of a dict; CardkgeError with its names where it has no such name."""
     if name not in tuple(choices):
         raise CardkgeError(f"{what} must be one of {', '.join(choices)}; found {name}")
     return choices[name]
 
 
 def checked_ids(ids, count, what):
-    """`ids` as a flat integer array; CardkgeError where it is not, or where an id is outside 0..count - 1."""
+    """`ids` as a flat integer array; CardkgeError for anything else, or an id outside 0..count - 1."""
     ids = np.asarray(ids)
     if ids.size == 0:
         ids = ids.astype(np.int32)
@@ -908,7 +908,7 @@ def metrics(ranks):
     """MRR, hits@1, 3, 5, 10 (fractions) and mean rank of ranks of any shape, at least one of them."""
     ranks = np.asarray(ranks, np.float64).ravel()
     if len(ranks) == 0:
-        raise CardkgeError("no triples to take metrics of")
+        raise CardkgeError("metrics need at least one rank, found none")
     found = {"mrr": float((1 / ranks).mean())}
     found |= {f"hits@{n}": float((ranks <= n).mean()) for n in HITS}
     return found | {"mean_rank": float(ranks.mean())}

@@ -1,7 +1,7 @@
 """The commands of cardkge: `python cli.py --help`.
 
-No mathematics, no formats, no drawing here: each command calls a room of cardkge_tools, imported inside the command, so
-that help needs neither NumPy nor Numba. What the program finds wrong is one line on stderr and exit code 1.
+Each command calls a room of cardkge_tools, imported inside the command, so that help needs neither NumPy nor Numba. An
+error is one line on stderr and exit code 1.
 """
 
 import os
@@ -46,8 +46,8 @@ from cardkge_tools.shell.terminal import (
     was_given,
 )
 
-# The library has its own threads; BLAS threads below them would get in their way, and change the bits of a result.
-# BLAS reads these when NumPy is imported.
+# The library has its own threads. BLAS threads would get in their way, and change the bits of a result. BLAS reads these
+# variables when NumPy is imported.
 for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"
 
@@ -56,8 +56,8 @@ for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 def main():
     """Knowledge graph embeddings with cardinality constraints.
 
-    Train a link predictor that knows how many tails a head may have in each relation, and see
-    what it makes of it. Start with: cardkge train --epochs 50
+    Train a link predictor, find new triples with their probabilities, and see how well it keeps to the
+    number of tails that a head may have. Start with: cardkge train --epochs 50
     """
 
 
@@ -105,29 +105,31 @@ def show(name, columns, json_file):
     "--population",
     choice("subjects", "relation", "entities"),
     "subjects",
-    "Over whom the lower bound is taken: heads of any train triple, heads of the relation, all entities.",
+    "Whose smallest number is the lower bound: heads of any train triple, heads of the relation, all entities.",
 )
-@option("--confidence", Real(0, 1, min_open=True, max_open=True), None, "Report maxima that are significant with it.")
+@option(
+    "--confidence", Real(0, 1, min_open=True, max_open=True), None, "Report maxima that are significant at this level."
+)
 @option(
     "--likelihood", Real(0, 1, min_open=True, max_open=True), 0.9, "Share of subjects that a maximum must hold for."
 )
-@option("--min-support", AT_LEAST_1, 1, "Subjects with as many objects as the maximum, at least.")
+@option("--min-support", AT_LEAST_1, 1, "Least number of subjects with as many objects as the maximum.")
 @option("--out", BOUNDS_OUTPUT, None, "Write a bounds file there: TSV, or SHACL where the name ends in .ttl.")
 @json_option
 @click.pass_context
 def mine(ctx, data, columns, population, confidence, likelihood, min_support, out, json_file):
     """Bounds on the number of tails per head, mined from the train split.
 
-    With --confidence (or --min-support) only maxima that the data supports: of a relation, of its inverse (written
-    ^relation), and of the subjects of a class where it has fewer. Of the subjects with M objects or more, the share
-    with just M is at least --likelihood, with --confidence (0.95 unless given; Hoeffding's bound).
+    With --confidence (or --min-support) only maxima M that the data supports: for a relation, for its inverse (written
+    ^relation), and for a class whose subjects have fewer. Of the subjects with M objects or more, the share with just M
+    is at least --likelihood, at the level --confidence (by default 0.95; Hoeffding's bound).
     """
     from cardkge_tools.graph.bound_files import mine_maxima, mine_plain
 
     if confidence is None and not any(was_given(ctx, name) for name in ("min_support", "likelihood")):
         mine_plain(data, columns, population, out, json_file)
     elif was_given(ctx, "population"):
-        raise click.UsageError("--population is of lower bounds, and --confidence of maxima alone.")
+        raise click.UsageError("--population is for lower bounds; --confidence reports only maxima.")
     else:
         mine_maxima(data, columns, confidence or 0.95, likelihood, min_support, out, json_file)
 
@@ -148,9 +150,9 @@ def mine(ctx, data, columns, population, confidence, likelihood, min_support, ou
     "--format",
     "form",
     type=choice("nt", "nq", "ttl", "trig", "rdf", "jsonld", "tsv", "csv"),
-    help="Of every FILE, whatever its name ends in.",
+    help="Format of every FILE, whatever its name ends in.",
 )
-@option("--base", str, None, "RDF: the IRI that relative IRIs are relative to.  [default: the place of the file]")
+@option("--base", str, None, "RDF: the IRI that relative IRIs start from.  [default: the place of the file]")
 @option("--force", bool, False, "Replace an imported graph at --out.")
 @json_option
 def import_(files, out, bounds, prefix, force, json_file, **options):
@@ -174,15 +176,15 @@ def import_(files, out, bounds, prefix, force, json_file, **options):
 @option("--valid", Real(0, 1, min_open=True, max_open=True), 0.05, "Share of the triples for valid.")
 @option("--test", Real(0, 1, min_open=True, max_open=True), 0.1, "Share of the triples for test.")
 @option("--seed", click.IntRange(0, 2**32 - 1), 0, "Seed of the choice.")
-@option("--no-group", bool, False, "Let a fact and its inverse, or near-duplicate, part.")
+@option("--no-group", bool, False, "Let a triple and its inverse, or near-duplicate, go to different splits.")
 @columns_option
 @option("--force", bool, False, "Replace the splits at --out.")
 @json_option
 def split(folder, out, no_group, json_file, **options):
     """Split the triples of DIR (triples.tsv, or train, valid and test merged) into train, valid and test.
 
-    Every entity and relation stays in train. A fact and its twin in an inverse, symmetric or nearly equal relation go
-    into one split, so that test is not read off train. The other files of DIR are copied.
+    Every entity and relation stays in train. A triple and its twin in an inverse, symmetric or nearly equal relation
+    stay in one split, so that train does not give test away. The other files of DIR are copied.
     """
     from cardkge_tools.graph.splitting import run_split
 
@@ -231,7 +233,7 @@ def export(folder, form, out):
 @option("--out", FOLDER, None, "Folder of the run.  [default: the next free number under runs/]")
 @option("--resume", bool, False, "Go on with the run at --out, with its settings. --epochs may be raised.")
 @option("--force", bool, False, "Replace the run at --out.")
-@option("--no-calibrate", bool, False, "Leave out the calibration at the end, see `calibrate`.")
+@option("--no-calibrate", bool, False, "Do not calibrate at the end (see `calibrate`).")
 @option(
     "--final", FOLDER, None, "A run: train with its settings, up to its best epoch, on train, valid and test together."
 )
@@ -239,8 +241,8 @@ def export(folder, form, out):
 def train(ctx, out, resume, force, no_calibrate, threads, final, **options):
     """Train a model, evaluate it on the test split, save the run; then calibrate it.
 
-    Ctrl-C saves the state and says how to go on. The same seed and settings give the same
-    parameters, bit by bit, whatever the threads and however often the run was resumed.
+    Ctrl-C saves the state and says how to go on. The same seed and settings give the same parameters, bit for bit, with
+    any number of threads, resumed or not.
     """
     from cardkge_tools.answers.runs import new_run
     from cardkge_tools.definitions.settings import option_name
@@ -252,8 +254,8 @@ def train(ctx, out, resume, force, no_calibrate, threads, final, **options):
     if final is not None:
         if resume or not given <= {"final", "out", "force", "threads", "data", "model"}:
             raise click.UsageError(
-                "--final takes the settings of its RUN; beside it --out, --data, --force, --threads, and --model for a "
-                "class of your own."
+                "--final takes the settings of its RUN; it allows only --out, --data, --force, --threads, and --model "
+                "for a class of your own."
             )
         train_final(
             final, out, force, threads, *(options[name] if name in given else None for name in ("data", "model"))
@@ -412,12 +414,12 @@ def complete(folder, min_probability, out, completeness, cluster, part, data, th
 @json_option
 @threads_option
 def classify(folder, file, valid, skip_unknown, data, json_file, threads):
-    """Tell true from false: how well RUN does on the labelled triples in FILE.
+    """Tell true triples from false: how well RUN does on the labelled triples in FILE.
 
     A line of FILE is head, relation, tail, label with tabs between, label 1, 0 or -1. With --valid a logistic model for
     each relation learns from labels: the score, its softmax over tails and over heads, how frequent the tail and how
     well known the head is, how many tails are known, whether a bound is full, and what else the graph says of the head.
-    Beside it a threshold per relation, Platt scaling, and the frequency of the tail alone. AUC is that of p.
+    It is shown beside a threshold per relation, Platt scaling, and the frequency of the tail alone. AUC is of p.
     """
     from cardkge_tools.answers.classification import classify_command
 
@@ -482,8 +484,7 @@ def predict(ctx, folder, head, relation, tail, queries, out, data, json_file, **
 def violations(folder, other, bounds, data, json_file, plot, threads):
     """X_hr of all heads of each bounded relation of RUN, and of OTHER beside it.
 
-    outside: the share of heads whose X_hr is out of bounds, in percent; then the mean and the
-    quartiles of X_hr.
+    outside: the share of heads whose X_hr is out of bounds, in percent; then come the mean and the quartiles of X_hr.
     """
     from cardkge_tools.experiments.reports import report_violations
 
@@ -497,11 +498,11 @@ def violations(folder, other, bounds, data, json_file, plot, threads):
 @json_option
 def history(folder, others, plot, json_file):
     """The training curve of RUN: a table of some 20 epochs, or with --plot a figure of all. With OTHER runs: MRR and
-    hits@10 on valid of all of them, over the seconds of training (without validation, with compilation); --json has an
-    object then, folder -> curve.
+    hits@10 on valid of all runs, over the seconds of training (without validation, with compilation); --json then
+    writes an object, folder -> curve.
 
     objective, loss and penalty are means per example, a positive triple or a corruption; valid MRR and hits@10 are
-    filtered. The first, the last and the best epoch on valid, which is the one kept, are always shown.
+    filtered. The first, the last and the best epoch on valid, which is kept, are always shown.
     """
     from cardkge_tools.experiments.reports import report_history
 
@@ -530,10 +531,10 @@ def history(folder, others, plot, json_file):
 def tune(ctx, grid, grid_file, out, jobs, threads, cluster, json_file, **options):
     """Try every combination of a grid; choose by filtered hits@10 on the valid split.
 
-    Takes the options of train, for all runs alike; without a validation there is one after the last epoch. What is
-    finished in the folder --out is not done again, what was interrupted goes on. Results on the test split never
-    decide; how the chosen run does there is shown last. A seed in the grid is an option like any other: the best single
-    run is chosen.
+    The options of train hold for all runs; where none asks for a validation, there is one after the last epoch. Runs
+    that have finished in the folder --out are not repeated, interrupted ones go on. The test split never decides; the
+    last table shows how the chosen run does there. A seed in the grid is an option like any other: the best single run
+    is chosen.
 
     Example: cardkge tune --model complex --bounds mined --grid lambda=0,0.001,0.01 --grid objects=10,100
 
@@ -546,9 +547,9 @@ def tune(ctx, grid, grid_file, out, jobs, threads, cluster, json_file, **options
         objects = [10, 100]
 
     For --cluster start `dask scheduler` on one machine and `dask worker SCHEDULER` on each, where files and
-    installation have the same paths; a worker does as many runs at once as it has threads. Where a worker is killed and
-    its machine is not, end the `cli.py train` that it leaves behind: another machine does not see it, and takes its run
-    over.
+    installation have the same paths; a worker does as many runs at once as it has threads. If a worker is killed but
+    its machine lives, end the `cli.py train` that it leaves behind: another machine does not see it, and takes over its
+    run.
     """
     from cardkge_tools.definitions.settings import option_name
     from cardkge_tools.experiments.trials import Place, search
@@ -559,26 +560,26 @@ def tune(ctx, grid, grid_file, out, jobs, threads, cluster, json_file, **options
     search(grid, grid_file, given, Place(out, jobs, threads, cluster), json_file)
 
 
-REPRODUCE_HELP = """Make a table or figure of the paper; where the paper has values, they stand beside ours.
+REPRODUCE_HELP = """Make a table or figure of the paper, with the paper's values, where it has them, beside ours.
 
 \b
 {}
 
 Runs what is missing in the folder --out, with the recipes in data/reproduction.json. Intervals (±) are 95 % confidence
-intervals over the seeds; differences are paired, run by run with the same seed. `violations --plot` draws Figure 2, of
-two of the runs. Of Figure 3 the paper's text and caption name different data sets; the default is the text's."""
+intervals over the seeds; differences are paired, run by run with the same seed. `violations RUN OTHER --plot` draws
+Figure 2. The paper's text and caption name different data sets for Figure 3; the default is the text's."""
 
 
 @main.command(help=REPRODUCE_HELP.format("\n".join(f"{n:16} {about[1]}" for n, about in PAPER_TABLES.items())))
 @click.argument("table_name", metavar="TABLE", type=choice(*PAPER_TABLES))
 @option("--data", str, None, "Data sets, separated by commas.  [default: those of the table]")
 @option("--models", str, None, "Models, separated by commas.  [default: those of the table]")
-@option("--seeds", AT_LEAST_1, 3, "Runs of each, with the seeds 0, 1, ...")
+@option("--seeds", AT_LEAST_1, 3, "How many runs of each, with the seeds 0, 1, ...")
 @jobs_option
 @trial_threads_option
 @option("--out", FOLDER, Path("reproduction"), "Folder of the runs.")
 @option("--project", choice("unit", "none"), None, "Entity rows of norm 1, or free.  [default: unit, on families none]")
-@option("--quick", bool, False, "A small form, by default on families: shows that it works, no results.")
+@option("--quick", bool, False, "Short runs, by default on families: they show that it works, not what it finds.")
 @option("--markdown", bool, False, "Print the table for a document.")
 @option("--plot", OUTPUT, None, "For lambda: draw the figure there (.png, .pdf, ...); needs matplotlib.")
 @json_option
@@ -612,7 +613,7 @@ def oracle():
 
 @oracle.command()
 @click.argument("file", type=OUTPUT)
-@option("--version", click.IntRange(1, 4), 4, "Of the values; 2 adds softmax, N3, reciprocals; 3 and 4 counts.")
+@option("--version", click.IntRange(1, 4), 4, "Version of the values; 2 adds softmax, N3, reciprocals; 3 and 4 counts.")
 def write(file, version):
     """Write the reference values, inputs and outputs, to FILE (JSON)."""
     from cardkge_tools.experiments.oracle import write_oracle
@@ -629,7 +630,7 @@ def write(file, version):
 def check(file, rtol, atol, json_file):
     """Compare the outputs in FILE with the reference values, and show the first that differs in each case.
 
-    FILE may hold any of the cases, and of a case any of its outputs.
+    FILE may have some of the cases, and some of a case's outputs.
     """
     from cardkge_tools.experiments.oracle import check_oracle
     from cardkge_tools.experiments.reports import show_verdicts

@@ -355,8 +355,8 @@ def test_valid_that_says_nothing_new(tmp_path):
 
 def test_hits_of_few_candidates_are_said(tmp_path, make_run):
     folder = make_run("worksAt\t0\t2\n")
-    assert "100 % whatever" not in ok("evaluate", folder).stdout  # of 13
+    assert "any model has 100 %" not in ok("evaluate", folder).stdout  # of 13
     few = write_ring(tmp_path / "few", n=5)
-    said = "of no more than 5 candidates, hits@5, hits@10: 100 % whatever the model"
+    said = "with no more than 5 candidates any model has 100 % for hits@5, hits@10"
     assert said in ok("train", "--data", few, "--dim", 2, "--epochs", 1, "--out", tmp_path / "two").stdout
     assert said in ok("evaluate", tmp_path / "two").stdout

@@ -213,7 +213,7 @@ def test_reordered_lines_are_the_same_data(folder, tmp_path):
     after = invoke("evaluate", tmp_path / "run", "--json", "-")
     assert after.stdout == before and "not the triples" not in after.stderr
     other = cardkge.load_dataset(folder)
-    with pytest.raises(CardkgeError, match=r"their ids are of other names than the run's; align_dataset"):
+    with pytest.raises(CardkgeError, match=r"their ids stand for other names than the run's; align_dataset"):
         cardkge.evaluate(cardkge.load_run(tmp_path / "run").best_model(), other.test, other.known)
     aligned = cardkge.align_dataset(other, run)
     found = cardkge.evaluate(run.model, aligned.test, aligned.known)["filtered"]["both"]

@@ -514,8 +514,8 @@ FAULTS = {
         "unknown output of metrics/ranks 'both_mr'; did you mean 'both_mrr'?",
     ),
     "a case twice": (edited(cases=[one_case(both_mrr=1)] * 2), "case 'metrics/ranks' for the second time"),
-    "no case": (edited(cases=[]), "nothing to compare"),
-    "no output": (edited(cases=[one_case()]), "nothing to compare"),
+    "no case": (edited(cases=[]), "so there is nothing to compare"),
+    "no output": (edited(cases=[one_case()]), "so there is nothing to compare"),
 }
 
 

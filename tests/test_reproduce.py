@@ -298,7 +298,7 @@ def test_nothing_is_run_twice_and_a_document_has_the_same_figures(out, monkeypat
     notes = result.stderr.splitlines()
     assert notes[0] == f"4 of 4 runs are in {out} already"
     seconds = sum(cardkge.read_outcome(folder)["seconds"] for side in pair(out) for folder in side)
-    assert notes[1] == f"4 runs, which trained for {seconds / 60:,.1f} minutes. Their settings, but the seed:"
+    assert notes[1] == f"4 runs trained for {seconds / 60:,.1f} minutes. Their settings, without the seed:"
     assert notes[2:] == [side[0].name.removesuffix(",seed=0") for side in pair(out)]
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in out.glob("*/*")} == before
 
@@ -362,7 +362,7 @@ def test_a_folder_without_a_recipe_takes_the_default_one(ring, tmp_path, monkeyp
     assert sorted(settings["bounds"] for settings in found) == ["mined", "none"]
     for name, value in (default["train"] | FACTS["quick"]).items():
         assert all(settings[name] == value for settings in found), name
-    assert "no person of" in one_error(invoke("reproduce", "poe", *options))
+    assert "data/reproduction.json names no person of" in one_error(invoke("reproduce", "poe", *options))
 
 
 @pytest.mark.thorough
@@ -382,7 +382,7 @@ def test_a_data_set_without_a_recipe_is_said(ring, monkeypatch):
     monkeypatch.setattr(cardkge_tools.experiments.reproduction.Reproduction, "link_prediction", lambda self: ([], []))
     for data in (ring, "wn18rr"):
         ok("reproduce", "link-prediction", "--data", data)
-    assert warnings == [f"{ring} has no recipe of its own in data/reproduction.json; the one named default is used"]
+    assert warnings == [f"data/reproduction.json has no recipe for {ring}; the one named default is used"]
 
 
 @pytest.mark.parametrize("data", ["families", "wn18rr"])
@@ -532,7 +532,7 @@ def test_bounds_of_wn18_are_the_papers():
     [
         ([], "Missing argument"),
         (["tables"], "'tables' is not one of"),
-        (["sampling", "--models", "complex,transe"], "--models: 'transe' is none of ermlp, distmult, complex"),
+        (["sampling", "--models", "complex,transe"], "--models: 'transe' is unknown; take ermlp, distmult, complex"),
         (["sampling", "--models", ","], "need a name"),
         (["datasets", "--data", ","], "need a name"),
         (["sampling", "--seeds", "0"], "--seeds"),
@@ -554,7 +554,7 @@ def test_wrong_usage(tmp_path, monkeypatch, arguments, part):
 def test_unknown_data_is_one_line_and_nothing_is_run(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     line = one_error(invoke("reproduce", name, "--quick", "--data", "families,nowhere"))
-    assert ("no person of nowhere" if name == "poe" else "no data set 'nowhere'") in line
+    assert ("names no person of nowhere" if name == "poe" else "no data set 'nowhere'") in line
     assert list(tmp_path.iterdir()) == []
 
 

@@ -707,7 +707,9 @@ def other_values():
             yield from ((name, value) for value in values if value != option.default)
 
 
-@pytest.mark.parametrize("every, expected", [(0, "nothing to choose by"), (500, "no validation in all of its epochs")])
+@pytest.mark.parametrize(
+    "every, expected", [(0, "no validation to choose by"), (500, "no validation in all of its epochs")]
+)
 def test_softmax_without_a_validation_is_one_line(ring, tmp_path, every, expected):
     """Where the sizes decide how many epochs there are."""
     options = ("--data", ring, "--loss", "softmax", "--dim", 2, "--validate-every", every, "--out", tmp_path / "out")

@@ -19,7 +19,7 @@ from cardkge import (
     chosen,
 )
 
-PAPER = {  # what a setting is that is not given, with the paper's losses
+PAPER = {  # defaults with the paper's losses
     "model": "distmult",
     "epochs": 200,
     "batches": 10,
@@ -34,9 +34,9 @@ PAPER = {  # what a setting is that is not given, with the paper's losses
     "penalty_weight": 0.01,
     "validate_every": 0,
 }
-DIMS = {"distmult": 200, "complex": 150, "ermlp": 100}  # where no dim is given: sizes that reach the paper's figures
-OWN_DIM = 100  # and of a model of one's own
-CHOICES = {  # the settings that are a name, of one of these
+DIMS = {"distmult": 200, "complex": 150, "ermlp": 100}  # defaults of dim, which reach the paper's figures
+OWN_DIM = 100  # the default for a class of one's own
+CHOICES = {  # settings that name one of these
     "model": MODELS,
     "loss": LOSSES | {"softmax": None},
     "optimizer": OPTIMIZERS,
@@ -51,11 +51,11 @@ CHOICES = {  # the settings that are a name, of one of these
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that determines the bits of a run; the names are those of the command line, where they are
-    explained. Defaults are the paper's recipe, or, where it is silent, what was measured (docs/REPRODUCTION.md).
-    Frozen, and checked when made: CardkgeError for a setting out of its range; `dataclasses.replace` makes another.
+    """Everything that determines the bits of a run, by the names of the command line, with help there. Defaults
+    are the paper's recipe, or, where it is silent, what was measured (docs/REPRODUCTION.md). Frozen, and checked when
+    made: CardkgeError for a setting out of its range; `dataclasses.replace` makes another.
 
-    What is None depends on the loss. Of the paper's losses it is PAPER's; under softmax it follows from the sizes of
+    The loss decides what None means: PAPER's value with the paper's losses; under softmax it follows from the sizes of
     the graph, and stays None until `resolved`."""
 
     model: str | None = None
@@ -65,7 +65,7 @@ class Settings:
     hidden: int = 100
     epochs: int | None = None
     batches: int | None = None
-    batch_size: int | None = None  # instead of `batches`
+    batch_size: int | None = None  # in place of `batches`
     negatives: int = 2
     filter_negatives: bool = False
     loss: str = "logistic"
@@ -99,18 +99,18 @@ class Settings:
     def __post_init__(self):
         for name, value in ({"model": "complex"} if self.loss == "softmax" else PAPER).items():
             if getattr(self, name) is None:
-                object.__setattr__(self, name, value)  # frozen from here on
+                object.__setattr__(self, name, value)  # the class is frozen
         self._check()
 
     def resolved(self, n_entities, n_relations, n_triples):
-        """A copy in which nothing is left to the sizes of the graph."""
+        """A copy in which the sizes of the graph have decided every setting."""
         if self.loss != "softmax":
             return self
         rule = softmax_defaults(self, n_entities, n_relations, n_triples)
         return replace(self, **{name: value for name, value in rule.items() if getattr(self, name) is None})
 
     def _check(self):
-        """CardkgeError that names the first setting out of its range, what was found and what is allowed."""
+        """CardkgeError that names the first setting out of its range, its value and the values allowed."""
         if str(self.model).startswith(":") and self.model not in MODELS:
             name = self.model[1:]
             raise CardkgeError(f"the model is {name}, a class of one's own: load it with --model PATH.py:{name}")
@@ -155,10 +155,10 @@ def option_name(field_name):
 
 
 def softmax_defaults(settings, n_entities, n_relations, n_triples):
-    """What follows from the sizes of a graph for a run under softmax, name -> value (docs/SOFTMAX.md has what was
-    measured): N3 from 0.01 to 0.1, more in a large graph and where an entity has few triples; about 2,500 steps over
-    all entities, or, above 8,192 entities, 5,000 over a sixteenth of them (2,048 to 16,384); 10 to 60 epochs. DistMult
-    and ComplEx learn to tell the relation too, where there are a hundred or more and above 8,192 entities."""
+    """Settings under softmax by the sizes of a graph, name -> value (measured in docs/SOFTMAX.md): N3 from 0.01
+    to 0.1, more in a large graph and where an entity has few triples; about 2,500 steps over all entities, or, above
+    8,192 entities, 5,000 over a sixteenth of them (2,048 to 16,384); 10 to 60 epochs. DistMult and ComplEx learn to
+    tell the relation too, in a graph with 100 relations or more and more than 8,192 entities."""
     queries, mlp, large = 2 * max(n_triples, 1), settings.model == "ermlp", n_entities > 8192
     batch_size = int(np.clip(round(2.5 * math.sqrt(queries)), 64, 4096))
     if settings.batch_size or settings.batches:
@@ -177,7 +177,7 @@ def softmax_defaults(settings, n_entities, n_relations, n_triples):
         "project": "none",
         "relation_weight": 1.0 if settings.model in ("distmult", "complex") and large and n_relations >= 100 else 0.0,
         "n3": 0.0 if mlp else float(f"{np.clip(n3, 0.01, 0.1):.2g}"),
-        "reciprocal": settings.model in DIMS,  # a class of one's own need not know of it
+        "reciprocal": settings.model in DIMS,  # a class of one's own need not have them
         "softmax_candidates": int(np.clip(n_entities // 16, 2**11, 2**14)) if large else 0,
         "penalty_weight": 0.0,
         "validate_every": max(1, -(-epochs // 5)),

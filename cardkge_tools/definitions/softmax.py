@@ -36,11 +36,11 @@ def softmax_loss(scores, answers, log_weights=0.0):
 
 def draw_candidates(rng, n_entities, needed, count):
     """Candidates that a batch shares: the entities `needed` (its answers and given entities, a set), and `count` of the
-    others, drawn uniformly without repetition; simply all entities where there are no more.
+    others, drawn uniformly without repetition; all entities where there are not so many.
 
-    Returns (ids (m,), the needed ones first, both parts sorted; log_weights (m,), -log of the probability that a
-    candidate is one). With these weights the sum over candidates of exp(score + log weight) is an unbiased estimate of
-    the softmax's denominator, the sum over all entities of exp(score).
+    Returns (ids (m,), the needed ones first, both parts sorted; log_weights (m,), -log of the probability that an
+    entity is a candidate). With these weights the sum over candidates of exp(score + log weight) is an unbiased
+    estimate of the softmax's denominator, the sum over all entities of exp(score).
     """
     needed = np.unique(needed)
     others = n_entities - len(needed)
@@ -54,8 +54,8 @@ def draw_candidates(rng, n_entities, needed, count):
 
 
 def queries_of(model, triples, sides):
-    """The queries that triples (n, 3) ask with their head (sides (n,) 0) or tail (1) open, as they are scored: (given,
-    relations, answers, sides), (n,) each. Of a reciprocal model (?, r, t) is the tails of (t, r + R), of side 1."""
+    """The queries of triples (n, 3) with their head (sides (n,) 0) or tail (1) open, as they are scored: (given,
+    relations, answers, sides), (n,) each. A reciprocal model scores (?, r, t) as (t, r + R, ?), whose side is 1."""
     heads, relations, tails = np.asarray(triples, np.int64).T
     tail_open = np.asarray(sides) == 1
     given, answers = np.where(tail_open, heads, tails), np.where(tail_open, tails, heads)
@@ -72,7 +72,7 @@ def without_loops(triples, n_relations):
 
 
 def check_resolved(settings):
-    """CardkgeError where a term's weight is left to the sizes of the graph."""
+    """CardkgeError where the sizes of the graph have not decided a term's weight."""
     if None in (settings.n3, settings.penalty_weight):
         raise CardkgeError("settings of softmax follow from the graph: give settings.resolved(N, R, train triples)")
 
@@ -80,17 +80,17 @@ def check_resolved(settings):
 def softmax_objective(model, triples, sides, settings, bounds=None, loopless=None, candidates=None):
     """The objective of a batch of queries under softmax, and its gradients: the definition of `SoftmaxGradients`.
 
-    triples (n, 3), each with its head (sides (n,) 0) or its tail (1) open; loopless (R,) bool: where true, the given
-    entity is no candidate; candidates (ids (m,), log_weights (m,)) as `draw_candidates` gives them, None: all entities.
+    triples (n, 3), each with its head (sides (n,) 0) or its tail (1) open; loopless (R,) bool: irreflexive relations,
+    where the given entity is no candidate; candidates (ids (m,), log_weights (m,)) of `draw_candidates`, None: all.
 
     objective = loss + l2 + n3 + lambda * penalty, all sums over the queries, of their own three rows h, r, t:
     loss   -log softmax of the scores of all candidates, at the answer (`softmax_loss`), and settings.relation_weight
            times that of the scores of (h, ?, t) with all relation rows, at the query's own (Chen et al. 2021). A
-           query for a head of a reciprocal model is (t, r + R, ?), and all 2R rows are asked;
+           query for a head of a reciprocal model is (t, r + R, ?), and all 2R rows are candidates;
     l2     settings.l2 / 2 (||h||^2 + ||r||^2 + ||t||^2);
-    n3     settings.n3 (||h||_3^3 + ||r||_3^3 + ||t||_3^3), of ComplEx the moduli (Lacroix et al. 2018, Eq. 7);
+    n3     settings.n3 (||h||_3^3 + ||r||_3^3 + ||t||_3^3), for ComplEx of moduli (Lacroix et al. 2018, Eq. 7);
     penalty the sum of G_hr over the distinct (h, r) of the queries (h, r, ?) whose relation has a bound, with X_hr the
-           sum over all candidates, weighted (exact where these are all entities); of G_rt for bounds of the inverse.
+           weighted sum over all candidates (exact where these are all entities); G_rt for bounds on the inverse.
     Returns ({"objective", "loss", "l2", "n3", "penalty"}, gradients, a dict like params).
     """
     check_resolved(settings)
@@ -137,9 +137,9 @@ def softmax_objective(model, triples, sides, settings, bounds=None, loopless=Non
 
     if settings.penalty_weight:
         for inverse, bounded in enumerate(bounded_relations(as_bounds(bounds, model.n_relations))):
-            asked = np.asarray(triples)[np.asarray(sides) == 1 - inverse]
-            for k in np.intersect1d(asked[:, 1], bounded).tolist():
-                subjects = np.unique(asked[asked[:, 1] == k, 2 * inverse])
+            part = np.asarray(triples)[np.asarray(sides) == 1 - inverse]
+            for k in np.intersect1d(part[:, 1], bounded).tolist():
+                subjects = np.unique(part[part[:, 1] == k, 2 * inverse])
                 sample = subjects, ids, np.exp(log_weights), bool(inverse)
                 penalty, d, _ = cardinality_penalty(model, bounds, k, *sample)
                 parts["penalty"] += penalty
@@ -150,16 +150,16 @@ def softmax_objective(model, triples, sides, settings, bounds=None, loopless=Non
 
 
 def group_keys(model, triples, sides):
-    """(n,) int64: equal where the queries of triples (n, 3) with their head (sides (n,) 0) or tail (1) open have the
-    same given entity, relation and side: one row of scores answers them all. Ordered by side, relation, entity."""
+    """(n,) int64, ordered by side, relation, given entity: equal where the queries of triples (n, 3) with their head
+    (sides (n,) 0) or tail (1) open share all three, so that one row of scores answers them."""
     given, relations, _, sides = queries_of(model, triples, sides)
     return (sides * len(model.params["relation"]) + relations) * model.n_entities + given
 
 
 def shuffle_queries(settings, epoch, lengths, size):
-    """The batches of an epoch under softmax: (order, limits). order is a permutation of the distinct queries, of which
-    query i stands for lengths[i]; batch b is order[limits[b] : limits[b + 1]]: it counts `size` queries, and has a
-    distinct one whole where the first it stands for falls, so that a batch may be empty after a long one."""
+    """The batches of an epoch under softmax: (order, limits). order is a permutation of the distinct queries; query i
+    has lengths[i] answers. Batch b is order[limits[b] : limits[b + 1]], with `size` answers: a query goes whole to the
+    batch of its first answer, so the batch after a long query may be empty."""
     order = np.random.default_rng([settings.seed, 1, epoch]).permutation(len(lengths)).astype(np.int32)
     ends = np.cumsum(lengths[order])
     batches = -(-int(ends[-1]) // size)

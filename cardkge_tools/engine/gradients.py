@@ -1,9 +1,8 @@
-"""The gradients of a step with the paper's losses: `objective` of cardkge.py, fast; and those of any model, by the
+"""The gradients of a step with the paper's losses, by `objective` of cardkge.py made fast; of any other model, by the
 definitions.
 
-Every function here and in `softmax` that gives gradients takes a batch, and returns (parts, gradients): the objective
-with the parts that add up to it, and for each table of model.params the `Rows` that have a gradient, at the parameters
-before the step.
+Whatever gives gradients here and in `softmax` takes a batch and returns (parts, gradients): the objective and its
+parts, and for each table of model.params the `Rows` that have a gradient.
 """
 
 import functools
@@ -24,7 +23,7 @@ GEMM_ROWS = 1024  # rows of a matrix product given to one thread: fixed, so that
 
 
 def kind_of(model):
-    """The kernels' number of the model's scoring function; OWN for another class, a subclass of the three included."""
+    """The kernels' number for the model's class; OWN for any class but the three, their subclasses included."""
     return KINDS.get(type(model), OWN)
 
 
@@ -34,13 +33,13 @@ def output_of(model):
 
 
 class Buffers(dict):
-    """Memory that is kept from step to step, by name."""
+    """Memory, by name, that the next step uses again."""
 
     def __init__(self, dtype):
         self.dtype = dtype
 
     def __call__(self, name, *shape, dtype=None):
-        """An array of this shape, uninitialised, in the memory of this name."""
+        """An uninitialised array of this shape, in the memory of this name."""
         size = math.prod(shape)
         if name not in self or self[name].size < size:
             self[name] = np.empty(size + size // 64, dtype or self.dtype)
@@ -49,7 +48,7 @@ class Buffers(dict):
 
 @dataclass(frozen=True)
 class Rows:
-    """The gradient of rows of a table: of row ids[i], each id once, it is values[i] + l2[i] times the row itself."""
+    """The gradient of a table's rows: row ids[i], each id once, has values[i] + l2[i] times the row itself."""
 
     ids: np.ndarray  # (n,) int32
     values: np.ndarray  # (n, w)
@@ -57,13 +56,13 @@ class Rows:
 
     @classmethod
     def of_all(cls, values, l2=None):
-        """Of all rows of a table; a vector is a table of one row."""
+        """The gradient of all rows of a table; a vector is a table of one row."""
         n = len(np.atleast_2d(values))
         return cls(np.arange(n, dtype=np.int32), np.atleast_2d(values), np.zeros(n) if l2 is None else l2)
 
 
 def with_objective(model, settings, gradients, loss, penalty, n3=None):
-    """The parts of the objective, all sums, with L2's, which follows from the `Rows`, and their total."""
+    """The parts of the objective, all sums, and their total; L2 follows from the `Rows`."""
     l2 = 0.0
     for name in ("entity", "relation") if settings.l2 else ():
         used = np.flatnonzero(gradients[name].l2)
@@ -79,13 +78,13 @@ def with_objective(model, settings, gradients, loss, penalty, n3=None):
 
 
 class PlainGradients:
-    """Those of `objective` or `softmax_objective`, in NumPy: of a class of one's own."""
+    """The gradients of `objective` or `softmax_objective`, in NumPy, for a class of one's own."""
 
     def __init__(self, model, settings, bounds, loopless):
         self.model, self.settings, self.bounds, self.loopless = model, settings, bounds, loopless
 
     def __call__(self, batch):
-        """Of a batch as `TripleBatches` or, under softmax, `QueryBatches` draws it."""
+        """(parts, gradients) of a batch of `TripleBatches` or, under softmax, of `QueryBatches`."""
         if self.settings.loss == "softmax":
             queries, candidates = batch
             asked = *queries.triples(self.model.n_relations), self.settings, self.bounds, self.loopless, candidates
@@ -105,28 +104,28 @@ class PlainGradients:
 
 @dataclass
 class Scored:
-    """The rows that a step scores. ends and, for each sample, heads and tails, of the shapes that were drawn, hold
-    places in the tables (rows, relation rows, w); slots those of every occurrence, flat and in that order, among the
-    `count` rows that get a gradient."""
+    """The rows that a step scores. tables: (rows, relation rows, w). ends, and heads and tails of each sample, have the
+    shapes that were drawn and name rows of the tables; slots (x,) name the row that gets the gradient of each
+    occurrence, flat and in that order; `count` rows get one."""
 
     entities: np.ndarray  # ids of the distinct entities
-    uses: np.ndarray  # how often each stands in the batch, samples apart
+    uses: np.ndarray  # how often each stands in the batch, without the samples
     slots: np.ndarray
     count: int
     tables: tuple = ()
     ends: np.ndarray | None = None
     heads: tuple = ()
     tails: tuple = ()
-    embeddings: tuple = ()  # ER-MLP: rows of the entities, and the parts of them that stand as heads and as tails
+    embeddings: tuple = ()  # ER-MLP: rows of the entities; those of heads, those of tails
 
 
 class Penalty:
-    """A `Sample` in a step: the places of its rows, and, written by `penalty_of_relations`, for each relation the sum
-    of G_hr (B,) and lambda times its gradients, d_subjects (B, mu, w), d_objects (B, omega, w), d_relations (B, 1, w)
-    and d_output (B, k')."""
+    """A `Sample` in a step: the places of its rows and what `penalty_of_relations` writes for each relation, the sum of
+    G_hr (B,) and lambda times its gradients, d_subjects (B, mu, w), d_objects (B, omega, w), d_relations (B, 1, w) and
+    d_output (B, k')."""
 
     def __init__(self, sample, places, gradients, n_outputs):
-        """places, gradients: two arrays each, of its heads and of its tails; n_outputs: the length of w."""
+        """places, gradients: (of heads, of tails) each; n_outputs: the length of w."""
         self.sample, turn = sample, slice(None, None, -1 if sample.inverse else 1)
         self.subjects, self.objects = places[turn]
         self.d_subjects, self.d_objects = gradients[turn]
@@ -136,11 +135,11 @@ class Penalty:
 
 
 class SampledGradients:
-    """Those of `objective`, for DistMult, ComplEx and ER-MLP, on several threads.
+    """The gradients of `objective`, for DistMult, ComplEx and ER-MLP, on several threads.
 
-    A step numbers the distinct entities of the batch; scores, and finds the loss and the coefficient d loss / d score
-    of every example (`kernels.loss_units`), and beside that the regulariser's gradients; then adds up the gradient of
-    each distinct entity over its occurrences in both (`kernels.entity_gradients`).
+    A step numbers the distinct entities of the batch; scores every example, with its loss and coefficient d loss / d
+    score (`kernels.loss_units`), and beside that finds the regulariser's gradients; then adds up the gradient of each
+    distinct entity over its occurrences in both (`kernels.entity_gradients`).
     """
 
     def __init__(self, model, settings, bounds, threads):
@@ -150,7 +149,7 @@ class SampledGradients:
         self.buffer = Buffers(model.dtype)
 
     def __call__(self, batch):
-        """Of a batch as `TripleBatches` draws it."""
+        """(parts, gradients) of a batch of `TripleBatches`."""
         ends, relations, samples = batch
         scored = self.number(ends, samples)
         values = self.buffer("values", len(scored.slots) - ends.size, scored.tables[0].shape[1])
@@ -202,8 +201,8 @@ class SampledGradients:
         return scored
 
     def losses(self, scored, relations, beside):
-        """The loss, d loss / d score of every example (n, 1 + m), the gradients of relation rows and of w; the tasks
-        `beside` are done meanwhile."""
+        """The loss, d loss / d score of every example (n, 1 + m), the gradients of relation rows and of w. The threads
+        do the tasks `beside` meanwhile."""
         model, settings, ends, tables = self.model, self.settings, scored.ends, scored.tables
         segments, units = relation_units(relations)
         size, width = len(units) - 1, tables[0].shape[1]
@@ -221,8 +220,8 @@ class SampledGradients:
         return float(losses.sum()), coefficients, d_relation, d_outputs.sum(0)
 
     def add_up(self, scored, relations, coefficients, values):
-        """The gradient of each row, (count, width): over its occurrences in the batch, and in the samples, whose part
-        is in `values`."""
+        """The gradient of each row, (count, width), summed over its occurrences in the batch and in the samples, which
+        `values` has."""
         count, slots = scored.count, scored.slots
         starts = self.buffer("starts", count + 1, dtype=np.int32)
         occurrences = self.buffer("occurrences", len(slots), dtype=np.int32)
@@ -235,9 +234,9 @@ class SampledGradients:
         return d_rows
 
     def hidden_tables(self, heads, tails):
-        """ER-MLP's `encode`: hidden rows of heads and tails, one table, hidden rows of all relations, and w. All have
-        columns of zeros up to a multiple of 16: they change no score (w is 0 there), and the innermost loops then have
-        no remainder."""
+        """ER-MLP's `encode`: hidden rows of heads and tails in one table, hidden rows of all relations, and w, padded
+        with columns of zeros to a multiple of 16. These change no score (w is 0 there), and the innermost loops have no
+        remainder."""
         model = self.model
         width = -(-model.hidden // 16) * 16
         layers = np.zeros((3 * model.dim, width), model.dtype)
@@ -269,14 +268,14 @@ class SampledGradients:
     # --- the regulariser
 
     def penalties(self, samples, scored, values):
-        """A `Penalty` of each sample, whose gradients of rows stand in `values`, in the order of the slots."""
+        """A `Penalty` for each sample; `values` holds the gradients of their rows, in the order of the slots."""
         gradients = split_as(values, (*scored.heads, *scored.tails))
         places = zip(scored.heads, scored.tails)
         gradients = zip(gradients[: len(samples)], gradients[len(samples) :])
         return [Penalty(*each, len(scored.tables[2])) for each in zip(samples, places, gradients)]
 
     def penalty_tasks(self, penalties, tables):
-        """The functions without arguments that fill the penalties, of small blocks several relations at once."""
+        """The functions without arguments that fill the penalties; one of them does several small relations."""
         blocks = [penalty.subjects.shape[1] * penalty.objects.shape[1] for penalty in penalties]
         some, tasks = max(1, 2**14 // max([1, *blocks])), []
         for penalty in penalties:
@@ -286,10 +285,9 @@ class SampledGradients:
 
     @np.errstate(over="ignore", invalid="ignore")
     def penalty_of_relations(self, penalty, part, tables):
-        """sum of G_hr, and lambda times its gradients, of a part of the relations: `cardinality_penalty` on rows.
+        """sum of G_hr, and lambda times its gradients, for a part of the relations: `cardinality_penalty` on rows.
 
-        In each row of the weights those that are not 0 stand first, so that the columns after the last of them are left
-        out for all of the part."""
+        Padding, of weight 0, is last in each row: columns that are padding in all rows are left out."""
         model, sample, (table, relation_rows, output) = self.model, penalty.sample, tables
         relations, counts, weights = sample.relations[part], sample.counts[part], sample.weights[part]
         sums, d_r, d_w = penalty.sums[part], penalty.d_relations[part], penalty.d_output[part]
@@ -298,8 +296,8 @@ class SampledGradients:
         d_t[:, m:] = 0
         d_t = d_t[:, :m]
         h, t = take(table, penalty.subjects[part]), take(table, penalty.objects[part, :m])
-        r = turned(relation_rows[relations, None], sample.inverse, model)
-        # of objects by subjects: BLAS finds this product faster than its transpose
+        r = conjugate(relation_rows[relations, None], sample.inverse, model)
+        # objects by subjects: BLAS computes this product faster than its transpose
         if self.mlp:
             scores = np.empty((len(h), m, h.shape[1]), table.dtype)
             for i in range(len(h)):
@@ -324,12 +322,12 @@ class SampledGradients:
             d_r[...] = d_h.sum(1, keepdims=True)
         elif violated:
             d_h[...], d_r[...], _ = model.d_pairs(h, r, t, upstream, None, d_t)
-            d_r[...] = turned(d_r, sample.inverse, model)
+            d_r[...] = conjugate(d_r, sample.inverse, model)
 
 
 def negative_losses(scores, weights, count, scale):
     """`sampled_negatives` of one relation: returns the value for its first `count` subjects, and replaces the scores
-    (m, n) by scale times the gradient. A control, so in plain NumPy."""
+    (m, n) by scale times the gradient. Only a control, so in plain NumPy."""
     softplus = np.log1p(np.exp(-np.abs(scores))) + np.maximum(scores, 0)
     value = weights @ softplus[:, :count].sum(1, dtype=np.float64)
     scores[...] = scale * weights[:, None] * probability(scores)
@@ -337,9 +335,9 @@ def negative_losses(scores, weights, count, scale):
     return float(value)
 
 
-def turned(r, inverse, model):
-    """Relation rows with which phi(h, r, t) = phi(t, turned r, h), for bounds of the inverse: the complex conjugate for
-    ComplEx. For DistMult the row itself; for ER-MLP too, whose hidden rows of heads and tails only change places."""
+def conjugate(r, inverse, model):
+    """Relation rows r' with phi(h, r, t) = phi(t, r', h), for bounds on the inverse: ComplEx's complex conjugates. For
+    DistMult r itself, and for ER-MLP, whose hidden rows of heads and tails change places instead."""
     if not inverse or kind_of(model) != kernels.COMPLEX:
         return r
     real, imaginary = np.split(r, 2, axis=-1)
@@ -359,7 +357,7 @@ def take(table, ids):
 
 
 def split_as(flat, arrays):
-    """The rows of `flat`, which stand one array after the other, as views of the shapes of these arrays."""
+    """Views of `flat`, whose rows belong to these arrays one after the other, in their shapes."""
     parts = np.split(flat, np.cumsum([array.size for array in arrays])[:-1])
     return [part.reshape(*array.shape, *flat.shape[1:]) for part, array in zip(parts, arrays)]
 

@@ -15,7 +15,7 @@ from cardkge_tools.engine.gradients import OWN, kind_of, output_of
 
 
 def check_finite(arrays, where="the model"):
-    """CardkgeError that names the first of the arrays (a dict) with a NaN or an infinity, and how many there are."""
+    """CardkgeError that names the first array (of a dict) with a NaN or an infinity, and how many it has."""
     for name, array in arrays.items():
         parts = np.array_split(array.ravel(), array.size // 2**20 + 1)  # a mask of all would be as large as a table
         bad = array.size - sum(np.count_nonzero(np.isfinite(part)) for part in parts)
@@ -27,17 +27,17 @@ def check_finite(arrays, where="the model"):
 
 
 def check_vocabulary(model, triples):
-    """CardkgeError where it is known that the ids of triples are not those of the model's names: of data that has been
-    loaded apart from the run, in another order or of another graph."""
+    """CardkgeError where the triples are known to have another vocabulary than the model, as data that was loaded apart
+    from the run may have."""
     ours, theirs = getattr(model, "vocabulary", None), getattr(triples, "vocabulary", None)
     if None not in (ours, theirs) and ours != theirs:
         raise CardkgeError(
-            "triples: their ids are of other names than the run's; align_dataset(dataset, run) gives them the run's ids"
+            "triples: their ids stand for other names than the run's; align_dataset(dataset, run) gives them its ids"
         )
 
 
 class Queries(typing.NamedTuple):
-    """Entities (n,) in relations (n,) whose other place is open: the tail (open_side 1), or the head (0)."""
+    """Queries: entities (n,) in relations (n,) whose tail (open_side 1) or head (0) is open."""
 
     ids: np.ndarray
     relations: np.ndarray
@@ -45,12 +45,11 @@ class Queries(typing.NamedTuple):
 
 
 def scored_blocks(model, queries, threads, consume, batch_size=None, progress=None, columns=None):
-    """Scores of every entity in the open place of Queries, block by block: consume(first, last, scores (last - first,
-    N)).
+    """Scores every entity in the open place of Queries, block by block: consume(first, last, scores (last - first, N)).
 
-    Memory is bounded by one block for each thread: `batch_size` queries, by default 64, or fewer where N is large.
-    columns: so many entities at once, None for all; then consume(first, last, scores, start) is given those from
-    `start` on, all tiles of a block in turn.
+    Each thread keeps one block in memory: `batch_size` queries, by default 64, or fewer where N is large. columns: how
+    many entities at once, None for all; with it consume(first, last, scores, start) gets the entities from `start` on,
+    one tile of a block after the other.
     """
     ids, relations, open_side = queries
     n, entity, relation = model.n_entities, model.params["entity"], model.params["relation"]
@@ -92,8 +91,8 @@ TILE = 4096  # entities that a block of questions is scored against at once: the
 
 
 def score_tables(model):
-    """What `kernels.triple_score` scores: (rows, relation rows, output), and where the rows of tails begin. ER-MLP's
-    are hidden rows, of heads and then of tails, each of equal rows with equal bits."""
+    """What `kernels.triple_score` scores: (rows, relation rows, output), and where the rows of tails begin. ER-MLP has
+    hidden rows, of heads and then of tails; equal entities have equal bits there."""
     entity, relation = model.params["entity"], model.params["relation"]
     if kind_of(model) != kernels.ERMLP:
         return (entity, relation, output_of(model)), 0
@@ -106,7 +105,7 @@ def score_tables(model):
 
 def exact_scores(model, relation, head=None, tail=None):
     """(N,) scores of every entity as the tail of (head, relation, ?) or the head of (?, relation, tail), by the kernel
-    that settles ties in `rank_triples`: what ranks alike has the same score here, on every BLAS library."""
+    that settles ties in `rank_triples`: entities that tie have equal scores, on every BLAS library."""
     side = 1 if tail is None else 0
     triple = np.array([[0 if head is None else head, relation, 0 if tail is None else tail]], np.int32)
     triple, side = as_scored(model, checked_triples(triple, model.n_entities, model.n_relations), side)
@@ -128,32 +127,30 @@ def longest_row(rows):
 
 
 def rounding_bounds(model, tables, triples, side, longest):
-    """For each triple with its head (side 0) or tail (1) open, how far two computations of one score may be apart: each
+    """For each triple with its head (side 0) or tail (1) open, how much two computations of one score may differ: each
     is within (w + 4) u sum |terms| of the true sum, in any order of summation (Higham 2002, Section 3.1; u = eps / 2),
     and sum |terms| <= || |given row| |r| || times the longest row, of norm `longest`."""
     rows, relation_rows, output = tables
     eps = float(np.finfo(model.dtype).eps)
-    if kind_of(model) is OWN:  # nothing is known of its rounding but the size of its scores: see `Questions.count_own`
+    if kind_of(model) is OWN:  # only the size of its scores says how they round: see `Questions.count_own`
         return np.full(len(triples), OWN_ROUNDING * eps)
-    if (
-        kind_of(model) == kernels.ERMLP
-    ):  # terms below |w_i|, of a tanh within 4e-7 (float32) whose argument is rounded too
+    if kind_of(model) == kernels.ERMLP:
+        # terms below |w_i|, of a tanh within 4e-7 (float32) whose argument is rounded too
         argument = 2 * float(np.abs(rows).max(initial=0)) + float(np.abs(relation_rows).max())
         error = (len(output) + 8) * max(eps, 4e-7 if model.dtype == np.float32 else 0) + 4 * eps * argument
         return np.full(len(triples), 2 * error * np.abs(output).sum(dtype=np.float64))
     norms = np.empty(len(triples))
     for i in range(0, len(triples), 1024):
         given, r = rows[triples[i : i + 1024, 2 - 2 * side]], relation_rows[triples[i : i + 1024, 1]]
-        if (
-            kind_of(model) == kernels.COMPLEX
-        ):  # of moduli; the four terms of x y times the two of z: <= sqrt(2) |x| |y| |z|
+        if kind_of(model) == kernels.COMPLEX:
+            # moduli: the four terms of x y times the two of z are <= sqrt(2) |x| |y| |z|
             given, r = (2**0.25 * np.hypot(*np.split(x, 2, -1)) for x in (given, r))
         norms[i : i + 1024] = np.linalg.norm(given.astype(np.float64) * r, axis=1)
     return (rows.shape[1] + 8) * eps * longest * norms
 
 
 def ranges(dataset):
-    """Candidates by type, (heads, tails): for each relation the sorted ids that stand on that side of it in train."""
+    """Candidates by relation, (heads, tails): for each relation the sorted ids that stand on that side in train."""
     n, found = dataset.n_entities, []
     for column in (0, 2):
         pairs = sorted_distinct(dataset.train[:, 1].astype(np.int64) * n + dataset.train[:, column])
@@ -163,9 +160,9 @@ def ranges(dataset):
 
 
 def leave_out(scores, start, questions, masked, among):
-    """Give -infinity, below any score, to what is no candidate. scores (n, w) of the entities from `start` on;
-    questions (n, 3): (given, relation, answer); masked (n,): where the given entity is none; among: None, or for each
-    relation the ids of the candidates, beside the answer."""
+    """Gives -infinity to every entity that is no candidate. scores (n, w) of the entities from `start` on; questions
+    (n, 3): (given, relation, answer); masked (n,): true where the given entity is no candidate; among: None, or for
+    each relation the ids of the candidates, which the answer joins."""
     width = scores.shape[1]
     given = questions[:, 0] - start
     rows = np.flatnonzero(masked & (given >= 0) & (given < width))
@@ -184,10 +181,10 @@ def leave_out(scores, start, questions, masked, among):
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Among whom a right answer, itself always a candidate, is ranked.
+    """The entities that a right answer, itself always a candidate, is ranked among.
 
-    loopless (R,) bool: where true, not the given entity. among: (heads, tails) as `ranges` gives them, not others; None
-    for all entities.
+    loopless (R,) bool: the irreflexive relations, where the given entity is no candidate. among: (heads, tails) as
+    `ranges` gives them; None for all entities.
     """
 
     loopless: np.ndarray | None = None
@@ -200,12 +197,12 @@ def rank_triples(model, triples, known=None, ties="realistic", threads=None, pro
     triples (n, 3) ids; known (m, 3): all true triples, of train, valid and test. Returns {"raw": ranks} and, with
     known, {"filtered": ranks}, (n, 2) float64 each, column 0 the head's rank, column 1 the tail's. Filtered: other true
     answers do not count. Ties: "optimistic" the best rank among equal scores, "pessimistic" the worst, "realistic"
-    their mean. threads: a number, None for all, or a `Threads`. progress(done, total) is called, from any thread, as
-    ranks are found. CardkgeError for ids out of range, or a score that is NaN.
+    their mean. threads: a number, None for all, or a `Threads`. Any thread calls progress(done, total). Raises
+    CardkgeError for ids out of range or a score that is NaN.
 
-    Scores come from matrix products, whose rounding depends on the place of an element. Where one is so near to the
-    right answer's that this could matter, both are computed by `kernels.exact_scores`: so equal rows tie, and no rank
-    depends on the size of a block, the threads or the BLAS library.
+    Scores come from matrix products, whose rounding depends on the place of an element. Where a score is so near the
+    right answer's that rounding could decide, `kernels.exact_scores` computes both: equal rows tie, and no rank depends
+    on the size of a block, the threads or the BLAS library.
     """
     if ties not in TIES:
         raise CardkgeError(f"ties must be one of {', '.join(TIES)}; found {ties}")
@@ -222,10 +219,7 @@ def rank_triples(model, triples, known=None, ties="realistic", threads=None, pro
             def report(done, n):
                 progress(side * n + done, 2 * n)
 
-            questions = Questions(model, triples, side, known_triples, tables, longest)
-            if candidates.loopless is not None:
-                questions.leave_out_loops(candidates.loopless)
-            questions.among = candidates.among and candidates.among[side]
+            questions = Questions(model, triples, side, known_triples, tables, longest, candidates)
             questions.count(counts[side], threads, progress and report)
     if (counts[:, :, 1] < 0).any():
         raise CardkgeError("a score is NaN: the parameters are too large for their dtype; no rank can be taken")
@@ -239,19 +233,17 @@ def rank_triples(model, triples, known=None, ties="realistic", threads=None, pro
 class Questions:
     """Triples (n, 3) with their head (side 0) or tail (1) open: how many entities are better than their answers."""
 
-    def __init__(self, model, triples, side, known, tables, longest):
+    def __init__(self, model, triples, side, known, tables, longest, candidates):
         self.model, (self.tables, self.tail_offset) = model, tables
         self.known = true_answers(triples, known, side, model)
         self.asked, self.place = as_scored(model, triples, side)
         self.answers = np.ascontiguousarray(self.asked[:, 2 * self.place])
         # (given entity, relation of the data, answer)
         self.named = np.stack((self.asked[:, 2 - 2 * self.place], triples[:, 1], self.answers), axis=1)
-        self.masked, self.among = np.zeros(len(triples), bool), None
+        self.masked, self.among = np.zeros(len(triples), bool), candidates.among and candidates.among[side]
+        if candidates.loopless is not None:
+            self.masked = candidates.loopless[self.named[:, 1]] & (self.named[:, 0] != self.answers)
         self.tolerances = rounding_bounds(model, self.tables, self.asked, self.place, longest)
-
-    def leave_out_loops(self, loopless):
-        """The given entity is no candidate, unless it is the answer, where the relation is in loopless (R,) bool."""
-        self.masked = loopless[self.named[:, 1]] & (self.named[:, 0] != self.answers)
 
     def exact(self, questions, entities):
         """Scores of entities as answers to questions, (n,) each, by the one kernel that settles ties."""
@@ -260,9 +252,9 @@ class Questions:
         return out
 
     def count(self, counts, threads, progress=None):
-        """Adds (above, equal, above filtered, equal filtered) to counts (n, 4); a NaN makes the second negative."""
+        """Adds (above, equal, above and filtered, equal and filtered) to counts (n, 4); a NaN makes equal negative."""
         n, own, local = len(self.asked), kind_of(self.model) is OWN, threading.local()
-        # a block has its tiles in turn, and a tile stays in the cache; two blocks for each thread, not equally fast
+        # a block takes its tiles in turn, and a tile stays in the cache; two blocks for each thread: one may be slow
         block, width = min(max(LEAST, -(-n // (2 * threads.count))), MOST), TILE
         if own:
             block, width = min(block, max(1, 2**24 // self.model.n_entities)), self.model.n_entities
@@ -295,8 +287,8 @@ class Questions:
         scored_blocks(self.model, queries, threads, count, block, progress, width)
 
     def count_own(self, first, scores, counts):
-        """`kernels.count_better` of the questions from `first` on, for a model that the kernels do not know: scores by
-        `match`, those near the right answer's again by `phi`."""
+        """`kernels.count_better` of the questions from `first` on, for a model that the kernels do not know: `match`
+        scores all entities, `phi` again those near the right answer's score."""
         starts, stops, known = self.known
         for place, row in enumerate(scores, first):
             triple, answer, tolerance = self.asked[place], self.answers[place], self.tolerances[place]
@@ -320,14 +312,14 @@ class Questions:
 
 
 def as_scored(model, triples, side):
-    """(triples, side) whose scores answer the questions of triples (n, 3) with their head (side 0) or tail (1) open: of
-    a reciprocal model (?, r, t) is the tails of (t, r + R)."""
+    """(triples, side) whose scores answer the questions of triples (n, 3) with their head (side 0) or tail (1) open: a
+    reciprocal model answers (?, r, t) by the tails of (t, r + R)."""
     if not model.reciprocal or side == 1:
         return triples, side
     return np.ascontiguousarray(triples[:, ::-1]) + np.array([0, model.n_relations, 0], triples.dtype), 1
 
 
-OWN_ROUNDING = 256  # times eps and the largest score of a question: how far match may be from phi
+OWN_ROUNDING = 256  # times eps and the largest score of a question: how much match may differ from phi
 
 
 def phi_of(model, triple, side, entities):
@@ -339,13 +331,12 @@ def phi_of(model, triple, side, entities):
 def true_answers(triples, known, side, model):
     """The filter: the known answers to the question that each triple asks with its head (side 0) or tail (1) open.
 
-    Returns (starts, stops, ids): those of triple i, each once, its own answer among them, are ids[starts[i] :
-    stops[i]].
+    Returns (starts, stops, ids): ids[starts[i] : stops[i]] are those of triple i, each once, its own answer among them.
     """
     n = model.n_entities
 
-    def questions(of):
-        return of[:, 2 - 2 * side].astype(np.int64) * model.n_relations + of[:, 1]
+    def questions(part):
+        return part[:, 2 - 2 * side].astype(np.int64) * model.n_relations + part[:, 1]
 
     asked, which = np.unique(questions(triples), return_inverse=True)
     pairs = []
@@ -367,9 +358,9 @@ def evaluate(model, triples, known=None, ties="realistic", threads=None, progres
 
 
 def completions(model, relation, head=None, tail=None):
-    """All entities as the tail of (head, relation, ?), or as the head of (?, relation, tail), likeliest first, equals
-    by id: (ids, probabilities, scores), a list of N each. Raises CardkgeError for ids out of range, or unless there is
-    either a head or a tail."""
+    """All entities as the tail of (head, relation, ?) or the head of (?, relation, tail), likeliest first, ties by id:
+    (ids, probabilities, scores), a list of N each. Raises CardkgeError for ids out of range, or unless either a head or
+    a tail is given."""
     if (head is None) == (tail is None):
         raise CardkgeError("a completion needs a head or a tail, and not both")
     scores = exact_scores(model, relation, head, tail)
@@ -380,10 +371,10 @@ def completions(model, relation, head=None, tail=None):
 def cardinality_violations(model, bounds, triples, threads=None, progress=None):
     """Exact X_hr (Eq. 4) of all subjects of each bounded relation, the heads of r in `triples` (train).
 
-    bounds: Bounds, or (R, 2). Those of inverses are of X_rt, the sum over heads, for the tails of r in `triples`.
-    Returns a dict for each: relation (id), inverse, lower, upper (the least and the largest of the subjects'), subjects
-    (how many), outside (share of X outside the subject's bounds), mean, quartiles (3,), heads (n,) ids of the subjects
-    and sums (n,) their X, float64. A relation without subjects is left out.
+    bounds: Bounds, or (R, 2). A bound of an inverse is on X_rt, the sum over heads, for the tails of r in `triples`.
+    Returns a dict for each bounded relation that has subjects: relation (id), inverse, lower, upper (the least and the
+    largest of its subjects), subjects (how many), outside (share of X outside the subject's bounds), mean, quartiles
+    (3,), heads (n,) ids of the subjects, sums (n,) their X, float64.
     """
     check_finite(model.params)
     check_vocabulary(model, triples)
@@ -408,13 +399,13 @@ def cardinality_violations(model, bounds, triples, threads=None, progress=None):
             for relation in np.unique(relations).tolist():
                 here = relations == relation
                 if not is_bounded(limits[here]).any():
-                    continue  # its bounds are of a class that none of the subjects has
+                    continue  # the bounds are on a class, and no subject has it
                 found.append(_violations_of(relation, inverse, subjects[here], sums[here], limits[here]))
     return sorted(found, key=lambda each: (each["relation"], each["inverse"]))
 
 
 def exact_sums(model, inverse, relations, subjects, threads, progress=None):
-    """(n,) float64: X_hr of each (subject, relation), the sum over all tails; of all heads of a tail, if inverse."""
+    """(n,) float64: X_hr of each (subject, relation), the sum over all tails; if inverse X_rt, over all heads."""
     sums = np.empty(len(relations))
 
     def add_up(first, last, scores):

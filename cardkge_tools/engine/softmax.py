@@ -25,7 +25,7 @@ COLUMNS = 1024  # columns of one product of the backward pass
 
 
 class Table:
-    """Rows that are scored, and the sum of their gradients; `begun` once this holds numbers."""
+    """Rows to score, and the sum of their gradients; `begun` once that sum holds numbers."""
 
     def __init__(self, rows, gradient, begun):
         self.rows, self.gradient, self.begun = rows, gradient, begun
@@ -39,9 +39,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Targets:
-    """What n questions ask for. Answer x is column answers[x] of row rows[x], times[x] times over, sorted, no pair
-    twice; counts (n,) sums these. masked (n,): a column that is no candidate, or -1. log_weights (m,), bounds (n, 2)
-    or None; weight: of the loss."""
+    """The answers to n questions. Answer x is column answers[x] of row rows[x] and counts times[x] times; the pairs are
+    sorted and distinct; counts (n,) is the sum of times for each row. masked (n,): a column that is no candidate, or
+    -1. log_weights (m,), bounds (n, 2) or None; weight: of the loss."""
 
     rows: np.ndarray
     answers: np.ndarray
@@ -54,7 +54,7 @@ class Targets:
 
     @classmethod
     def of(cls, rows, answers, n, masked=None, **others):
-        """Of answers (x,) of rows (x,), sorted by row, then answer."""
+        """Targets from answers (x,) of rows (x,), sorted by row, then answer."""
         first = np.flatnonzero((np.diff(rows, prepend=-1) != 0) | (np.diff(answers, prepend=-1) != 0))
         times, counts = np.diff(first, append=len(rows)), np.bincount(rows, minlength=n)
         masked = np.full(n, -1) if masked is None else masked
@@ -75,8 +75,7 @@ class Targets:
         losses = -np.bincount(rows, times * (scores[rows, answers] - top[rows, 0]), len(scores))
         np.subtract(scores, top, out=scores)
         np.exp(scores, out=scores)
-        # The answers' own are added in float64: softmax - 1 of a certain answer is the sum of all others, with the
-        # precision of that.
+        # Answers are added in float64: softmax - 1 of a certain answer then has the precision of the sum of all others.
         right = scores[rows, answers].astype(np.float64)
         scores[rows, answers] = 0
         total = scores.sum(1) + np.bincount(rows, right, len(scores))
@@ -88,8 +87,8 @@ class Targets:
 
 
 def violations(scores, log_weights, bounds, penalty_weight):
-    """Eqs. 4 and 5 of rows of scores (b, m), with bounds (b, 2) or None: (G (b,), the rows whose G is not 0, lambda
-    times d G / d score of these)."""
+    """Eqs. 4 and 5 for rows of scores (b, m), with bounds (b, 2) or None: (G (b,), the rows whose G is not 0, lambda
+    times d G / d score of those rows)."""
     penalties = np.zeros(len(scores))
     rows = np.flatnonzero(is_bounded(bounds)) if bounds is not None else penalties[:0].astype(int)
     if not len(rows):
@@ -103,7 +102,7 @@ def violations(scores, log_weights, bounds, penalty_weight):
 
 
 class SoftmaxGradients:
-    """Those of `softmax_objective`, for DistMult, ComplEx and ER-MLP, on several threads."""
+    """The gradients of `softmax_objective`, for DistMult, ComplEx and ER-MLP, on several threads."""
 
     def __init__(self, model, settings, bounds, loopless, threads):
         self.model, self.settings, self.loopless, self.threads = model, settings, loopless, threads
@@ -111,9 +110,9 @@ class SoftmaxGradients:
         self.mlp, self.buffer = kind_of(model) == kernels.ERMLP, Buffers(model.dtype)
 
     def __call__(self, batch):
-        """Of a batch as `QueryBatches` draws it; the candidates hold all given entities and answers."""
+        """(parts, gradients) of a batch of `QueryBatches`; its candidates hold all given entities and answers."""
         queries, candidates = batch
-        if not len(queries.given):  # one distinct query that is larger than a batch leaves the next one empty
+        if not len(queries.given):  # a query with more answers than a batch holds leaves the next batch empty
             return dict.fromkeys(("loss", "l2", "n3", "penalty", "objective"), 0.0), {}
         model, n_entities = self.model, self.model.n_entities
         ids, log_weights = (np.arange(n_entities), None) if candidates is None else candidates
@@ -128,7 +127,7 @@ class SoftmaxGradients:
         return self.finish(queries, ids, embedded)
 
     def begin(self, ids):
-        """Sets the tables of head, relation and tail, without gradients; returns the embedding rows behind them."""
+        """Sets the tables of head, relation and tail, without gradients; returns the embeddings that they encode."""
         model, entity = self.model, self.model.params["entity"]
         rows = entity
         if len(ids) < len(entity):
@@ -164,18 +163,18 @@ class SoftmaxGradients:
             self.ask(place, [(HEAD, given), asked] if place == TAIL else [asked, (TAIL, given)], targets)
 
     def bounds_of(self, given, relations, inverse):
-        """(n, 2): the bounds of X_hr, of X_rt where inverse; None where there are none."""
+        """(n, 2): the bounds of X_hr, where inverse those of X_rt; None if nothing is bounded."""
         if self.bounds is None:
             return None
         inverse = np.broadcast_to(inverse, len(given))
         found = np.empty((len(given), 2))
-        for turned in (False, True):
-            rows = np.flatnonzero(inverse == turned)
-            found[rows] = self.bounds.of(relations[rows], given[rows], turned)
+        for way in (False, True):
+            rows = np.flatnonzero(inverse == way)
+            found[rows] = self.bounds.of(relations[rows], given[rows], way)
         return found if is_bounded(found).any() else None
 
     def ask_for_relations(self, queries, column):
-        """The question (h, ?, t) of each answer of a batch, its relation row being the answer."""
+        """The question (h, ?, t) for each answer of a batch; its relation row is the answer."""
         rows = queries.rows()
         given, answers, tail_open = column[queries.given[rows]], column[queries.answers], queries.sides[rows] == 1
         heads, tails = np.where(tail_open, given, answers), np.where(tail_open, answers, given)
@@ -184,8 +183,8 @@ class SoftmaxGradients:
         self.ask(RELATION, [(HEAD, heads), (TAIL, tails)], targets)
 
     def ask(self, place, ends, targets):
-        """Forward and backward pass of n questions whose place is open: adds to the gradients of all three tables and
-        to the sums. ends: the two other places, in order, with the rows (n,) that stand there."""
+        """Forward and backward pass of n questions with this place open: adds to the gradients of all three tables and
+        to the sums. ends: the two other places, in order, each with its rows (n,)."""
         model, n = self.model, len(targets.counts)
         first, second = (self.tables[where].rows[ids] for where, ids in ends)
         vectors = (model.query_tails if place == TAIL else model.query_heads)(first, second)
@@ -212,8 +211,8 @@ class SoftmaxGradients:
             self.tables[where].add(ids, values)
 
     def products(self, table, vectors, scores, coefficients, d_vectors, block):
-        """The passes of questions of DistMult or ComplEx with all rows of a table: by blocks of questions the scores,
-        `coefficients` in their place, and sum_i u_i row_i; then by blocks of columns the gradients of the rows."""
+        """Both passes of DistMult or ComplEx: for blocks of questions the scores of all rows of a table, `coefficients`
+        in their place, and sum_i u_i row_i; then for blocks of columns the gradients of the rows."""
 
         @np.errstate(over="ignore", invalid="ignore", divide="ignore")
         def by_questions(i, j):
@@ -232,25 +231,25 @@ class SoftmaxGradients:
         table.begun = True
 
     def mlp_products(self, table, vectors, scores, coefficients, d_vectors, block):
-        """The same for ER-MLP, and the gradient of w. Each block sums its own, so that no two threads write to the
-        same."""
+        """The same for ER-MLP, and the gradient of w. Each block has sums of its own, so no two threads write the same
+        element."""
         output, across = self.model.params["output"], np.ascontiguousarray(table.rows.T)
         blocks = -(-len(vectors) // block)
         d_rows, d_output = (np.zeros((blocks, *like.shape), like.dtype) for like in (table.rows, output))
 
         @np.errstate(over="ignore", invalid="ignore", divide="ignore")
         def by_questions(i, j):
-            b, of = i // block, vectors[i:j]
-            kernels.hidden_scores(of, across, output, scores[i:j])
+            b, part = i // block, vectors[i:j]
+            kernels.hidden_scores(part, across, output, scores[i:j])
             coefficients(i, j)
-            kernels.hidden_gradients(scores[i:j], of, table.rows, output, d_vectors[i:j], d_rows[b], d_output[b])
+            kernels.hidden_gradients(scores[i:j], part, table.rows, output, d_vectors[i:j], d_rows[b], d_output[b])
 
         self.threads.run(by_questions, len(vectors), size=block)
         table.gradient += d_rows.sum(0)
         self.d_output += d_output.sum(0)
 
     def finish(self, queries, ids, embedded):
-        """(parts, gradients) of a step, from the gradients of the tables, with N3."""
+        """(parts, gradients) of a step, with N3, from the gradients of the tables."""
         model, settings = self.model, self.settings
         heads, relations, tails = self.tables
         others = {"output": self.d_output, "hidden": np.zeros_like(model.params["hidden"])} if self.mlp else {}
@@ -270,7 +269,7 @@ class SoftmaxGradients:
         return with_objective(model, settings, gradients, loss, penalty, n3), gradients
 
     def add_n3(self, name, gradient, uses):
-        """N3 of the rows of a table, uses[i] times row i of its `Rows`, to which its gradient is added."""
+        """N3 of a table, uses[i] times row i of its `Rows`; adds its gradient to them."""
         used = np.flatnonzero(uses)
         rows = self.model.params[name][gradient.ids[used]]
         weights = (self.settings.n3 * uses[used]).astype(rows.dtype)[:, None]

@@ -1,5 +1,5 @@
-"""Training: a step, which is the gradients of a batch and one update of the parameters; and `algorithm_1` of cardkge.py
-around it, fast, and able to go on."""
+"""Training: one step, the gradients of a batch and an update of the parameters; and around it `algorithm_1` of
+cardkge.py, fast, and able to resume."""
 
 import math
 import time
@@ -32,10 +32,10 @@ class NonFinite(CardkgeError):
 
 
 class Trainer:
-    """One training step at a time, as the definitions say: the gradients of a batch, then one update.
+    """One training step at a time: the gradients of a batch, then one update.
 
-    settings.loss and the class of the model choose the gradients, and what a batch is: `TripleBatches` draws those of
-    the paper's losses, `QueryBatches` those of softmax.
+    settings.loss and the model's class choose the gradients. `TripleBatches` draws the batches of the paper's losses,
+    `QueryBatches` those of softmax.
     """
 
     def __init__(self, model, accumulators, settings, bounds, triples, threads):
@@ -49,12 +49,12 @@ class Trainer:
         else:
             self.gradients = SampledGradients(model, settings, self.bounds, threads)
 
-    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is not finite is found, and raised
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is not finite is raised
     def step(self, batch, rate=None):
         """One update of the parameters, in place, at this learning rate (None: settings.learning_rate).
 
-        Returns the objective and its parts, a dict as `objective` or `softmax_objective` gives it. Raises NonFinite,
-        with no parameter changed, if one of these, or a parameter after the step, is not finite.
+        Returns the objective and its parts, the dict of `objective` or `softmax_objective`. Raises NonFinite, and
+        changes no parameter, if the objective or a parameter after the step is not finite.
         """
         parts, gradients = self.gradients(batch)
         if not math.isfinite(parts["objective"]):
@@ -66,7 +66,7 @@ class Trainer:
         """One step of the optimiser, and the projection, on the rows that have a gradient: name -> `Rows`."""
         settings, own, taken = self.settings, kind_of(self.model) is OWN, []
         adagrad = chosen("optimizer", settings.optimizer, OPTIMIZERS) is adagrad_step
-        # AdaGrad moves a number by at most the rate, if the gradient is finite. Other steps may have to be taken back.
+        # AdaGrad moves a number by at most the rate, if the gradient is finite. Other steps may have to be undone.
         largest = max(rate, settings.l2, settings.penalty_weight)
         if own or not adagrad or largest > np.finfo(self.model.dtype).max ** 0.25:
             for name, rows in gradients.items():
@@ -76,7 +76,7 @@ class Trainer:
         if not (self.update_by_definition if own else self.update_rows)(gradients, rate, adagrad):
             for table, ids, rows in taken:
                 table[ids] = rows
-            raise NonFinite("a parameter is no longer finite")
+            raise NonFinite("a parameter is not finite")
 
     def update_by_definition(self, gradients, rate, adagrad):
         """`update_params`; returns whether all parameters are finite."""
@@ -102,15 +102,14 @@ class Trainer:
 def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
     """Continues a run up to run.settings.epochs (paper, Algorithm 1). Returns "finished", "patience" or "stopped".
 
-    on_epoch(run, record) is called after each epoch, on_step(run, step, steps) after each step; stop() is asked after
-    each step, and true ends the call with "stopped": the run then holds what an uninterrupted one would have held
-    there. All random numbers are drawn from generators seeded by (seed, epoch, step), so the same settings give the
-    same bits, stopped or not, on any number of threads. A record, kept in run.history too, has the epoch, the means
-    over its steps of objective, loss, l2 and penalty, under softmax n3 (each a sum over the step's examples or pairs),
-    and the seconds. With settings.validate_every the filtered metrics on valid are taken every so many epochs and the
-    parameters with the best hits@10 (then MRR), under softmax the best MRR (then hits@10), are kept;
-    `patience` validations without a better one end the training. Raises NonFinite, which names epoch and step; run then
-    counts the steps before that one.
+    on_epoch(run, record) is called after each epoch, on_step(run, step, steps) after each step. stop() is asked after
+    each step, and true ends the call with "stopped": the run is then where an uninterrupted one would have been. Every
+    generator is seeded by (seed, epoch, step), so the same settings give the same bits, stopped or not, on any number
+    of threads. A record, kept in run.history too, has the epoch, the means over its steps of objective, loss, l2,
+    penalty and, under softmax, n3 (each a sum over the step's examples or pairs), and the seconds. Every
+    settings.validate_every epochs the filtered metrics on valid are taken; the parameters with the best hits@10 (then
+    MRR), under softmax the best MRR (then hits@10), are kept, and `patience` validations without a better one end the
+    training. Raises NonFinite, which names epoch and step; run.step then counts the steps before it.
     """
     settings = run.settings
     check_sizes(run, dataset)
@@ -151,7 +150,7 @@ def batches_of(trainer, triples):
 
 
 def check_sizes(run, dataset):
-    """CardkgeError unless the data has the run's numbers of entities and relations, and ids within them."""
+    """CardkgeError unless the data has as many entities and relations as the run, and its ids are among them."""
     sizes = dataset.n_entities, dataset.n_relations
     if sizes != (run.model.n_entities, run.model.n_relations):
         raise CardkgeError(
@@ -162,7 +161,7 @@ def check_sizes(run, dataset):
 
 
 def take_step(run, trainer, batch, rate):
-    """One step of the run, its sums added to run.partial; NonFinite that says where, and what to do."""
+    """One step of the run, which adds its sums to run.partial; NonFinite that says where, and what to do."""
     settings = run.settings
     try:
         parts = trainer.step(batch, rate)
@@ -179,7 +178,7 @@ def take_step(run, trainer, batch, rate):
 
 
 def validate(run, dataset, threads):
-    """After an epoch: (what a record of it says of valid, the best state so far); nothing new where no validation is
+    """After an epoch: (the metrics on valid for its record, the best state so far). No metrics where no validation is
     due."""
     epoch, best = run.epoch + 1, run.best
     if not run.settings.validate_every or epoch % run.settings.validate_every:
@@ -194,7 +193,7 @@ def validate(run, dataset, threads):
 
 
 def best_first(loss):
-    """By what validations are compared: a function from metrics to what is larger for the better ones."""
+    """The order of validations: a function from metrics to a tuple, larger for better ones."""
     names = ("mrr", "hits@10") if loss == "softmax" else ("hits@10", "mrr")
     return lambda found: tuple(found[name] for name in names)
 

@@ -30,7 +30,7 @@ CHECKPOINT_SHARE = 0.05  # ... or longer, so that no more than this share of the
 
 @contextlib.contextmanager
 def new_folder(out, force):
-    """A folder for a new run, writable and for sole use; folders made here and left empty vanish."""
+    """A folder for a new run, writable and locked; folders made here are removed if they stay empty."""
     with made_folder(out) as (out, made), sole_use(out) as alone:
         if not alone:
             made.clear()
@@ -44,7 +44,7 @@ def new_folder(out, force):
 
 
 def resume_run(folder, given, threads, calibrated=True):
-    """Goes on with a saved run, with what a resumed run may change."""
+    """Resumes a saved run, with the given settings that a resumed run may change."""
     run = load_run(folder)
     update_settings(run, given)
     dataset, data = run_data(run), run.data
@@ -63,14 +63,14 @@ def resume_run(folder, given, threads, calibrated=True):
 
 
 def whole(dataset):
-    """The data set with every known fact in train, for a final run; valid and test stay beside it."""
+    """The data set with every known triple in train, for a final run; valid and test stay beside it."""
     keys = triple_keys(*np.asarray(dataset.known).T, dataset.n_entities, dataset.n_relations)
     return replace(dataset, train=np.delete(dataset.known, later_occurrences(keys), axis=0))
 
 
 def train_final(source, out, force, threads, data, model):
-    """`train --final`: the settings of a run up to its best epoch, on all the facts that its data has; data and model
-    None where they are the run's. A model can only be that: to name it loads a class of one's own."""
+    """`train --final`: the settings of a run up to its best epoch, on all the triples of its data; data and model None
+    for the run's. A given model must be the run's: naming it loads a class of one's own."""
     run, dataset = open_run(source, data)
     if model not in (None, run.settings.model):
         raise click.UsageError(
@@ -91,7 +91,7 @@ def train_final(source, out, force, threads, data, model):
 
 
 def update_settings(run, given):
-    """Take over what a resumed run may change; a usage error for what it may not."""
+    """Takes over the given settings that a resumed run may change; a usage error for others."""
     taken = {}
     for name, value in given.items():
         saved = getattr(run.settings, name)
@@ -102,7 +102,7 @@ def update_settings(run, given):
             hint = "may only be raised" if name == "epochs" else "cannot change"
             raise click.UsageError(f"{option} {hint} when a run is resumed: saved {saved}, given {value}.")
         if name == "epochs" and value > saved and run.settings.schedule == "late":
-            warn(f"the steps depend on the number of epochs: this is no longer what --epochs {value} trains at once")
+            warn(f"the steps depend on the number of epochs: a new run with --epochs {value} would take other steps")
     try:
         run.settings = replace(run.settings, **taken)
     except CardkgeError as error:
@@ -110,7 +110,7 @@ def update_settings(run, given):
 
 
 def show_rule(settings, given):
-    """A line with what is not given and so follows from the loss and the sizes of the graph, under softmax."""
+    """Under softmax, a line with the settings that follow from the loss and the sizes of the graph."""
     names = ["model", "dim", "epochs", "batch_size", "learning_rate", "schedule", "n3", "reciprocal"]
     names += ["relation_weight", "softmax_candidates"]
     chosen = [f"{option_name(name)} {getattr(settings, name)}" for name in names if name not in given]
@@ -119,8 +119,8 @@ def show_rule(settings, given):
 
 
 def fit(run, dataset, folder, threads, calibrated=True):
-    """Train and save the run, evaluate it on the test split, show and save the metrics; then calibrate it, if asked. A
-    final run is trained on all splits, and so neither evaluated nor calibrated."""
+    """Trains and saves the run, evaluates it on test, shows and saves the metrics; then calibrates it, if asked. A
+    final run is trained on all splits, so it is neither evaluated nor calibrated."""
     dataset = whole(dataset) if run.settings.final else dataset
     again = f"{this_command()} train --resume --out {shlex.quote(str(folder))}"
     for note in run.notes:
@@ -157,14 +157,14 @@ def fit(run, dataset, folder, threads, calibrated=True):
         unfinished = run.epoch < run.settings.epochs
         if unfinished:
             run.metrics = None
-            run.calibration = run.calibration if run.settings.final else None  # a final run's is of another, and stays
+            run.calibration = run.calibration if run.settings.final else None  # a final run keeps its source's
         save()
         try:
             if unfinished:
                 outcome = train(run, dataset, threads, on_epoch, on_step, stop=lambda: bool(caught))
                 save()
         except NonFinite as error:
-            with contextlib.suppress(CardkgeError):  # then the state saved before stays
+            with contextlib.suppress(CardkgeError):  # if that fails, the state saved before stays
                 save()
             raise CardkgeError(f"{error} ({folder} keeps the last good state; --force replaces it)") from error
         finally:
@@ -173,23 +173,23 @@ def fit(run, dataset, folder, threads, calibrated=True):
         click.echo(f"stopped at epoch {run.epoch}; resume with: {again}", err=True)
         sys.exit(128 + caught[0])
     if outcome == "patience":
-        say(f"validation is no longer better: stopped at epoch {run.epoch}; a larger --patience goes on: {again}")
+        say(f"validation stopped improving at epoch {run.epoch}; to go on raise --patience: {again}")
     if message := at_chance(run):
         warn(message)
     if run.best:
         found = f"hits@10 {100 * run.best['hits@10']:.2f} %, MRR {100 * run.best['mrr']:.2f} %"
         say(f"best on valid: {found} at epoch {run.best['epoch']}, which is kept")
     if run.settings.final:
-        say(f"saved in {folder}; trained on every fact, so there is none left to evaluate it on")
+        say(f"saved in {folder}; trained on every triple, so none is left to evaluate it on")
         return
     take_metrics(run, dataset, folder, threads, again)
-    if calibrated and run.calibration is None:  # else it had finished, and may have been calibrated in another way
+    if calibrated and run.calibration is None:  # else it had finished, and may be calibrated in another way
         calibrate_or_say(run, dataset, folder, threads)
     say(f"saved in {folder}")
 
 
 def take_metrics(run, dataset, folder, threads, again):
-    """Evaluate the run on the test split, save and show the metrics; `again` is the command that goes on."""
+    """Evaluates the run on test, saves and shows the metrics; `again` is the command that goes on."""
     loopless = without_loops(dataset.train, dataset.n_relations) if run.settings.no_loops else None
     say(f"evaluating {len(dataset.test):,} test triples{' (loops are no answers)' * run.settings.no_loops}", err=True)
     try:
@@ -208,7 +208,7 @@ def take_metrics(run, dataset, folder, threads, again):
 
 
 def calibrate_or_say(run, dataset, folder, threads):
-    """Calibrate the run; where it cannot be, a warning, for the run is whole without."""
+    """Calibrates the run; a warning where that fails, for a run is complete without."""
     try:
         calibrate_run(run, dataset, folder, threads)
     except CardkgeError as error:

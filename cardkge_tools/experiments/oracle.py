@@ -17,7 +17,7 @@ ORACLE_RTOL, ORACLE_ATOL = 1e-9, 1e-12
 
 
 def oracle_file(version=ORACLE_VERSION):
-    """The path of the reference values of a version; CardkgeError for one that there is not."""
+    """The path of the reference values of a version; CardkgeError for an unknown one."""
     if version not in range(1, ORACLE_VERSION + 1):
         raise CardkgeError(f"oracle: version {version}; this program has the values of versions 1 to {ORACLE_VERSION}")
     return PROJECT_DATA / f"oracle-{version}.json"
@@ -32,7 +32,7 @@ def oracle(version=ORACLE_VERSION):
 
 
 def write_oracle(path, version=ORACLE_VERSION):
-    """Copy the file of the reference values of a version, packed by gzip where `path` ends in .gz."""
+    """Copies the reference values of a version to `path`, packed by gzip where that ends in .gz."""
     source = oracle_file(version)
     try:
         content = source.read_bytes()
@@ -42,12 +42,12 @@ def write_oracle(path, version=ORACLE_VERSION):
 
 
 def check_oracle(path, rtol=ORACLE_RTOL, atol=ORACLE_ATOL):
-    """Compare the outputs in a file of the oracle's structure with ours of its version, value by value.
+    """Compares the outputs in a file with the oracle's structure with ours of its version, value by value.
 
-    The file may leave out cases, and of a case "kind", "what", "inputs" and some outputs. A value agrees where
-    |found - expected| <= atol + rtol |expected|. Returns a (case name, verdict, text) for each of our cases, in order:
+    The file may leave out cases, and in a case "kind", "what", "inputs" and some outputs. A value agrees where
+    |found - expected| <= atol + rtol |expected|. Returns (case name, verdict, text) for each of our cases, in order:
     verdict "ok", "skipped" (not in the file) or "differs", with the first value that does. CardkgeError for a file that
-    is not JSON, of another structure or version, with a case or output of an unknown name, or with nothing to compare.
+    is not JSON, has another structure or version, an unknown case or output, or nothing to compare.
     """
     given = _read_oracle(path)
     cases = {case["name"]: case for case in oracle(given["version"])["cases"]}
@@ -56,12 +56,12 @@ def check_oracle(path, rtol=ORACLE_RTOL, atol=ORACLE_ATOL):
         name = case["name"]
         _known_name(path, "case", name, cases)
         if name in found:
-            raise CardkgeError(f"{path}: case {name!r} for the second time; keep one of them")
+            raise CardkgeError(f"{path}: case {name!r} stands there twice; keep one of them")
         for key in case["outputs"]:
             _known_name(path, f"output of {name}", key, cases[name]["outputs"])
         found[name] = case["outputs"]
     if not any(found.values()):
-        raise CardkgeError(f"{path}: no case with outputs, nothing to compare")
+        raise CardkgeError(f"{path}: no case has outputs, so there is nothing to compare")
     return [(name, *_compare(case["outputs"], found.get(name), rtol, atol)) for name, case in cases.items()]
 
 
@@ -78,7 +78,7 @@ def _compare(expected, found, rtol, atol):
 
 
 def difference(found, expected, rtol, atol):
-    """None where two nested lists of numbers agree, else the first place where they do not, and how."""
+    """None where two nested lists of numbers agree, else where they first differ, and by how much."""
     try:
         (shape, values), (expected_shape, expected_values) = _flat(found), _flat(expected)
     except CardkgeError as error:
@@ -111,7 +111,7 @@ def _flat(value):
 
 
 def _read_oracle(path):
-    """The content of a file of the oracle's structure and version, or CardkgeError."""
+    """The content of a file with the oracle's structure and a known version, or CardkgeError."""
     try:
         with (gzip.open if is_packed(path) else open)(path, "rt", encoding="utf-8-sig") as file:
             content = json.load(file)
@@ -134,7 +134,7 @@ def _read_oracle(path):
 
 
 def _known_name(path, what, name, names):
-    """CardkgeError with the nearest name for one that is not among the names."""
+    """CardkgeError, with the nearest name, unless the name is among the names."""
     if name not in names:
         near = difflib.get_close_matches(name, names, 1, 0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"expected one of {len(names)}, such as {next(iter(names))!r}"

@@ -1,4 +1,4 @@
-"""What there is and what was found, as tables of text."""
+"""Data sets, metrics, violations and histories as tables of text."""
 
 import math
 from dataclasses import dataclass
@@ -19,29 +19,29 @@ from cardkge_tools.graph.graphs import open_data
 from cardkge_tools.graph.spelling import counted_look_alikes
 from cardkge_tools.graph.splitting import leaks, related_record, related_relations
 from cardkge_tools.shell.download import dataset_table
-from cardkge_tools.shell.files import is_stdout, write_json
+from cardkge_tools.shell.files import write_report
 from cardkge_tools.shell.terminal import brief, counter, interval, short, table
 
 METRICS = ("hits@1", "hits@3", "hits@5", "hits@10", "mrr")  # shown in percent
 
 
 def show_metrics(rows, headers):
-    """Print metrics, in percent: a row for each pair of a list, its first columns, and a dict."""
+    """Prints metrics, in percent. rows: (first columns, metrics) of each row."""
     lines = [[*start, *(f"{100 * m[name]:.2f}" for name in METRICS), f"{m['mean_rank']:,.1f}"] for start, m in rows]
     names = [f"{name.upper() if name == 'mrr' else name} %" for name in METRICS]
     table(lines, [*headers, *names, "mean rank"], "l" * len(headers))
 
 
 def show_few(candidates):
-    """A line where there are so few candidates that some hits@n say nothing."""
+    """A line where so few candidates are ranked that some hits@n say nothing."""
     certain = [n for n in HITS if n >= candidates]
     if certain:
         names = ", ".join(f"hits@{n}" for n in certain)
-        click.echo(f"of no more than {candidates} candidates, {names}: 100 % whatever the model")
+        click.echo(f"with no more than {candidates} candidates any model has 100 % for {names}")
 
 
 def show_violations(found):
-    """Print the violations of one run, or of two and the change between them."""
+    """Prints the violations of one run, or of two with the change between them."""
     click.echo("\n".join(f"({i}) {name}" for i, name in enumerate(found, 1)) + "\n")
     headers = ["relation", "bound", "heads"]
     for i in range(1, len(found) + 1):
@@ -66,9 +66,7 @@ def show_violations(found):
 def show_data_sets(json_file=None):
     """The table of the data sets known by name."""
     rows, entries = [], dataset_table()
-    if json_file:
-        write_json(json_file, [each | {"folder": each["folder"] and str(each["folder"])} for each in entries])
-    if is_stdout(json_file):
+    if not write_report(json_file, [each | {"folder": each["folder"] and str(each["folder"])} for each in entries]):
         return
     for entry in entries:
         sizes = [entry[k] for k in ("entities", "relations", *SPLITS)]
@@ -78,7 +76,7 @@ def show_data_sets(json_file=None):
 
 
 def show_data_set(dataset, report):
-    """Sizes of a data set, a triple of each relation, and what its splits give away, as in `data_report`."""
+    """Prints a `data_report`: the sizes of a data set, a triple of each relation, and what train gives away of test."""
     splits = [getattr(dataset, split) for split in SPLITS]
     click.echo(f"{dataset.folder}: {dataset.n_entities:,} entities, {dataset.n_relations:,} relations\n")
     rows = []
@@ -95,21 +93,21 @@ def show_data_set(dataset, report):
 
 
 def show_look_alikes(look_alikes):
-    """Names that look the same but are spelt differently, as a table."""
+    """A table of names that look the same but are spelt differently."""
     rows = [
         [what, f"{found['names']:,}", f"{found['forms']:,}", *(brief(ascii(name)) for name in found["example"][:2])]
         for what, found in look_alikes.items()
         if found["names"]
     ]
     if rows:
-        click.echo("\nnames that differ in Unicode form (NFC) or outer spaces alone:\n")
+        click.echo("\nnames that differ only in Unicode form (NFC) or in spaces at their ends:\n")
         table(rows, ["", "names", "when written alike", "for example", "and"], "lrrll")
 
 
 def show_related(related):
-    """Relations that say the same, as a table."""
+    """A table of relations that say the same."""
     if related:
-        click.echo("\nrelations that say the same (of the triples of each, the share that has a twin in the other):\n")
+        click.echo("\nrelations that say the same (the share of each one's triples that have a twin in the other):\n")
         rows = [
             [e["kind"], e["relation"], e["other"], f"{e['pairs']:,}", *(f"{100 * s:.1f}" for s in e["shares"])]
             for e in related
@@ -127,7 +125,7 @@ LEAKS = {
 
 
 def show_leakage(leakage, test):
-    """What train gives away of the test triples, as tables."""
+    """Tables of what train gives away of test."""
     click.echo("\nwhat train gives away of test:\n")
     rows = [[title, f"{leakage[name]:,}", f"{100 * leakage[name] / max(test, 1):.2f}"] for name, title in LEAKS.items()]
     table(rows, [f"of {test:,} test triples", "", "%"])
@@ -141,17 +139,15 @@ def show_leakage(leakage, test):
 
 
 def show_data(name, columns, json_file):
-    """`data show`: the report of a data set, shown and written."""
+    """`data show`: shows and writes the report of a data set."""
     dataset = open_data(name, columns)
     report = data_report(dataset)
-    if json_file:
-        write_json(json_file, report)
-    if not is_stdout(json_file):
+    if write_report(json_file, report):
         show_data_set(dataset, report)
 
 
 def data_report(dataset):
-    """Sizes and leakage of a data set, for `data show`, as a dict for JSON."""
+    """Sizes and leakage of a data set, a dict for JSON."""
     sizes, names = (dataset.n_entities, dataset.n_relations), dataset.relations
     splits = {split: np.asarray(getattr(dataset, split)) for split in SPLITS}
     related = related_relations(np.unique(dataset.known, axis=0), *sizes)
@@ -182,8 +178,8 @@ def data_report(dataset):
 
 @dataclass(frozen=True)
 class Ranking:
-    """What `evaluate` ranks, and what it shows of it. by: parts, of "side" and "relation"; candidates: "all", or
-    "range", the entities that train has on that side of the relation."""
+    """What `evaluate` ranks and shows. by: of "side" and "relation", those that get rows of their own; candidates:
+    "all", or "range", the entities that train has on that side of the relation."""
 
     split: str = "test"
     setting: str = "both"
@@ -194,23 +190,20 @@ class Ranking:
 
 
 def rank_command(folder, data, how, skip_unknown, threads, json_file):
-    """`evaluate` without --sets: ranks as a table, and as JSON."""
+    """`evaluate` without --sets: a table of ranks, and the same as JSON."""
     run, dataset = open_to_measure(folder, data, skip_unknown)
     with counter("ranked") as progress:
         show, report = evaluation(run, dataset, how, threads, progress)
-    if json_file:
-        write_json(json_file, report)
-    if not is_stdout(json_file):
+    if write_report(json_file, report):
         show()
 
 
 def evaluation(run, dataset, how, threads, progress):
-    """Ranks a split (how: Ranking); returns (a function that prints the metrics as a table, the same as a dict for
-    JSON)."""
+    """Ranks a split (how: Ranking). Returns a function that prints the metrics as a table, and a dict of them."""
     split, setting, by, candidates = how.split, how.setting, how.by, how.candidates
     triples = getattr(dataset, split)
     if not len(triples):
-        raise CardkgeError(f"{dataset.folder}: no triple of {split} is left to rank")
+        raise CardkgeError(f"{dataset.folder}: {split} has no triple to rank")
     known = dataset.known if setting != "raw" else None
     among = ranges(dataset) if candidates == "range" else None
     no_loops = how.no_loops or run.settings.no_loops
@@ -246,7 +239,7 @@ def evaluation(run, dataset, how, threads, progress):
 
 
 def relation_metrics(ranks, triples, relations):
-    """relation name -> metrics over both sides, with "head", "tail" and the number of triples."""
+    """relation name -> metrics of both sides, with "head", "tail" and the number of triples."""
     found = {}
     for relation in np.unique(triples[:, 1]).tolist():
         of_relation = ranks[triples[:, 1] == relation]
@@ -256,7 +249,7 @@ def relation_metrics(ranks, triples, relations):
 
 
 def macro_average(ranks, triples):
-    """Metrics by side, each the mean over the relations of what the relation has."""
+    """Metrics by side, each the mean of the relations' own."""
     parts = [metrics_by_side(ranks[triples[:, 1] == relation]) for relation in np.unique(triples[:, 1])]
     return {
         side: {name: float(np.mean([part[side][name] for part in parts])) for name in parts[0][side]}
@@ -265,7 +258,7 @@ def macro_average(ranks, triples):
 
 
 def among_sizes(triples, among, dataset):
-    """{"mean", "least", "most"} of the numbers of candidates that a triple is ranked among, of both sides."""
+    """{"mean", "least", "most"}: how many candidates a triple is ranked among, over both sides."""
     if among is None:
         return dict.fromkeys(("mean", "least", "most"), dataset.n_entities)
     sizes = np.array([[len(among[side][r]) for side in (0, 1)] for r in triples[:, 1].tolist()])
@@ -273,7 +266,7 @@ def among_sizes(triples, among, dataset):
 
 
 def take_violations(runs, bounds, threads):
-    """folder -> relation name (`^` before it for the inverse) -> dict of `cardinality_violations`, of runs (folder ->
+    """folder -> relation name (`^` before it for the inverse) -> dict of `cardinality_violations`, for runs (folder ->
     run, data set with its ids) and GraphBounds."""
     found = {}
     for name, (each, its_data) in runs.items():
@@ -285,19 +278,17 @@ def take_violations(runs, bounds, threads):
 
 
 def violations_json(part):
-    """What `violations --json` holds of a run; an upper bound of null says that there is none."""
+    """What `violations --json` writes of a run; an upper bound of null is infinity."""
     names = ("lower", "upper", "subjects", "outside", "mean", "quartiles")
     return {relation: {n: None if v[n] == math.inf else v[n] for n in names} for relation, v in part.items()}
 
 
 def report_violations(folder, other, bounds, data, json_file, plot, threads):
-    """`violations`: of a run, and of another beside it (or None), shown, written and drawn."""
+    """`violations`: shows, writes and draws those of a run, and of another (or None) beside it."""
     pyplot = import_pyplot(plot) if plot else None
     runs, limits = open_beside(folder, other, data, bounds)
     found = take_violations(runs, limits, threads)
-    if json_file:
-        write_json(json_file, {name: violations_json(part) for name, part in found.items()})
-    if not is_stdout(json_file):
+    if write_report(json_file, {name: violations_json(part) for name, part in found.items()}):
         show_violations(found)
     if plot:
         plot_violations(pyplot, found, plot, run_labels({name: each for name, (each, _) in runs.items()}))
@@ -311,16 +302,16 @@ def examples_per_step(settings, n_triples):
 
 
 def trained_on(run):
-    """The number of triples that a run is trained on."""
+    """How many triples a run is trained on."""
     return sum(run.data.get(split, 0) for split in (SPLITS if run.settings.final else SPLITS[:1]))
 
 
 def at_chance(run):
-    """A sentence where the loss of the last epoch is still what a model that knows nothing has; else None."""
+    """A sentence where the loss of the last epoch is still that of chance; else None."""
     settings, n = run.settings, trained_on(run)
     if not run.history or not n:
         return None
-    share = settings.negatives / (1 + settings.negatives)  # a hinge loss counts corruptions alone
+    share = settings.negatives / (1 + settings.negatives)  # a hinge loss counts only corruptions
     chance = {"logistic": math.log(2), "hinge": settings.margin * share}.get(settings.loss)
     if chance is None:  # softmax
         of_relations = settings.relation_weight * math.log(len(run.model.params["relation"]))
@@ -329,13 +320,13 @@ def at_chance(run):
     if loss < 0.98 * chance or chance == 0:
         return None
     return (
-        f"the loss is {loss:.4f} an example after {run.epoch} epochs, {chance:.4f} is chance: nothing has been learnt"
-        " yet; try more epochs, smaller batches, or another learning rate"
+        f"the loss is {loss:.4f} an example after {run.epoch} epochs, {chance:.4f} is chance: the model has learnt"
+        " nothing yet; try more epochs, smaller batches, or another learning rate"
     )
 
 
 def curve(run):
-    """The training curve as records of each epoch, objective, loss and penalty as means per example."""
+    """The training curve: a record for each epoch, with objective, loss and penalty as means per example."""
     examples, best = examples_per_step(run.settings, trained_on(run)), run.best["epoch"] if run.best else None
     scale = dict.fromkeys(("objective", "loss", "penalty"), examples)
     return [
@@ -346,9 +337,9 @@ def curve(run):
 
 
 def show_history(run):
-    """The training curve, means per example: some 20 epochs, the first, the last and the best on valid among them."""
+    """A table of some 20 epochs of the `curve`, the first, the last and the best on valid among them."""
     last, best = run.epoch, run.best["epoch"] if run.best else 0
-    every = run.settings.validate_every or 1  # whose epochs are to be among those shown
+    every = run.settings.validate_every or 1  # validated epochs are to be among those shown
     step = next(n for n in range(math.ceil(last / 20), last + every + 1) if n % every == 0 or every % n == 0)
     columns = dict.fromkeys(("objective", "loss", "penalty"), lambda x: f"{x:,.1f}" if x >= 1000 else f"{x:.4g}")
     columns |= dict.fromkeys(("valid_mrr", "valid_hits@10") if best else (), lambda share: f"{100 * share:.2f}")
@@ -364,7 +355,7 @@ def show_history(run):
 
 
 def report_history(folder, others, plot, json_file):
-    """`history`: the curve of a run, or those of several over the time, shown, written or drawn."""
+    """`history`: shows, writes or draws the curve of a run, or of several over the seconds of training."""
     pyplot = import_pyplot(plot) if plot else None
     runs = open_histories([folder, *others])
     curves = {name: curve(run) for name, run in runs.items()}
@@ -372,16 +363,12 @@ def report_history(folder, others, plot, json_file):
         plot_times(pyplot, runs, plot)
     elif plot:
         plot_history(pyplot, *runs.values(), plot, Path(folder).resolve().name)
-    if json_file:
-        write_json(json_file, curves if others else curves[str(folder)])
-    if others and not (plot or is_stdout(json_file)):
-        show_times(runs)
-    elif not (plot or is_stdout(json_file)):
-        show_history(*runs.values())
+    if write_report(json_file, curves if others else curves[str(folder)]) and not plot:
+        show_times(runs) if others else show_history(*runs.values())
 
 
 def show_times(runs):
-    """MRR and hits@10 on valid of several runs over the seconds of training, some 12 validations of each."""
+    """A table of MRR and hits@10 on valid over the seconds of training: some 12 validations of each of several runs."""
     rows = []
     for i, run in enumerate(runs.values(), 1):
         points = valid_times(run)
@@ -396,27 +383,24 @@ def show_times(runs):
 
 
 def show_verdicts(file, verdicts, rtol, atol, json_file=None):
-    """The verdicts of `check_oracle`, a line each, and their sum; CardkgeError where a value differs."""
-    if json_file:
-        write_json(json_file, [{"case": name, "verdict": verdict, "text": text} for name, verdict, text in verdicts])
-    quiet = is_stdout(json_file)
-    for name, verdict, text in () if quiet else verdicts:
+    """Prints the verdicts of `check_oracle`, a line each, and how many; CardkgeError where a value differs."""
+    report = [{"case": name, "verdict": verdict, "text": text} for name, verdict, text in verdicts]
+    lines = write_report(json_file, report)
+    for name, verdict, text in verdicts if lines else ():
         click.echo(f"{verdict:8} {name}  {text}".rstrip())
     counts = {verdict: sum(found == verdict for _, found, _ in verdicts) for verdict in ("ok", "differs", "skipped")}
     summary = f"{counts['ok']} ok, {counts['differs']} differ, {counts['skipped']} skipped"
-    if not quiet:
+    if lines:
         click.echo(f"\n{summary} (rtol {rtol:g}, atol {atol:g})")
     if counts["differs"]:
         raise CardkgeError(f"{file}: {counts['differs']} of {counts['ok'] + counts['differs']} cases differ")
 
 
 def show_check(name, json_file=None):
-    """Check a model, a line for each part; exit code 1 where one fails."""
-    known = name in MODELS
-    found = list(check_model(name if known else use_model(name)))
-    if json_file:
-        write_json(json_file, [{"checked": what, "fault": fault} for what, fault in found])
-    for what, fault in () if is_stdout(json_file) else found:
+    """`check`: a line for each part of a model; CardkgeError where one fails."""
+    found = list(check_model(name if name in MODELS else use_model(name)))
+    lines = write_report(json_file, [{"checked": what, "fault": fault} for what, fault in found])
+    for what, fault in found if lines else ():
         click.echo(f"{'ok' if fault is None else 'wrong':7}{what}{'' if fault is None else ': ' + fault}")
     if any(fault for _, fault in found):
         raise CardkgeError(f"{name}: {sum(fault is not None for _, fault in found)} of {len(found)} checks failed")

@@ -29,13 +29,13 @@ from cardkge_tools.graph.bound_files import write_bounds
 from cardkge_tools.graph.graphs import known_answers, open_data
 from cardkge_tools.graph.spelling import id_of
 from cardkge_tools.shell.download import PROJECT_DATA, dataset_table
-from cardkge_tools.shell.files import is_stdout, made_folder, read_json, write_json
+from cardkge_tools.shell.files import made_folder, read_json, write_report
 from cardkge_tools.shell.options import MODEL_TITLES, PAPER_TABLES
 from cardkge_tools.shell.terminal import interval, listed, say, short, table, warn
 
 
 class Reproduction:
-    """What `reproduce` was asked for, and a method for each table of PAPER_TABLES that returns headers and rows."""
+    """The options of `reproduce`, and for each table of PAPER_TABLES a method that returns headers and rows."""
 
     def __init__(self, data, models, seeds, project, quick, place):
         facts = read_json(PROJECT_DATA / "reproduction.json")
@@ -49,15 +49,15 @@ class Reproduction:
         return [(data, model) for data in self.data for model in self.models]
 
     def recipe(self, data, model):
-        """The options of a run, and those of the regulariser, for a data set and a model."""
+        """The options of a run and of the regulariser, for a data set and a model."""
         recipe = self.recipes.get(data, self.recipes["default"])[model]
         if self.project:
             recipe = recipe | {"train": recipe["train"] | {"project": self.project}}
         return recipe if self.project != "none" else {"train": recipe["train"], "regulariser": self.unprojected}
 
     def trial(self, data, model, variant, seed, more=None):
-        """A run of the recipe: "plain", or with the regulariser as "bounded", a sampling or a lambda says; `more`:
-        other options."""
+        """The trial of a variant of the recipe: "plain", or with the regulariser "bounded", a sampling or a lambda;
+        `more`: other options."""
         recipe = self.recipe(data, model)
         options = {"data": data, "model": model, **recipe["train"], "seed": seed, **(more or {})}
         if variant not in ("plain", 0):
@@ -83,19 +83,19 @@ class Reproduction:
         }
 
     def outcomes(self, trials, bounds=None):
-        """The outcomes of trials, under the same keys; what was run is noted."""
+        """The outcomes of trials, under the same keys; notes what was run."""
         outcomes, failed = run_trials(list(trials.values()), self.place, bounds)
         for name, error in failed.items():
             raise CardkgeError(f"{len(failed)} of {len(trials)} runs failed; {name}: {error}")
         seconds = sum(outcome["seconds"] for outcome in outcomes)
         self.notes.append(
-            f"{len(outcomes)} runs, which trained for {seconds / 60:,.1f} minutes. Their settings, but the seed:"
+            f"{len(outcomes)} runs trained for {seconds / 60:,.1f} minutes. Their settings, without the seed:"
         )
         self.notes += dict.fromkeys(trial_name(trial).rpartition(",seed=")[0] for trial in trials.values())
         return dict(zip(trials, outcomes, strict=True))
 
     def found(self, name):
-        """The data set; None for one of the table `data` that is not on this machine."""
+        """The data set, or None where it is not on this machine."""
         folders = {entry["name"]: entry["folder"] for entry in dataset_table()}
         return open_data(name, "hrt") if folders.get(name, name) else None
 
@@ -126,8 +126,8 @@ class Reproduction:
         return ["data", "relation", "here", "paper"], rows
 
     def metric_rows(self, start, found, paper, minus=None, paper_minus=None, share=""):
-        """A row of our metrics, then the paper's; of the differences, if `minus` has the outcomes to subtract; share:
-        the cell of our row that says the regulariser's part of the gradient."""
+        """A row of our metrics, then the paper's; with `minus`, outcomes to subtract, rows of differences. share: the
+        regulariser's share of the gradient, a cell of our row."""
 
         def test(outcomes, name):
             return outcomes and [outcome["test"]["filtered"]["both"][name] for outcome in outcomes]
@@ -143,7 +143,7 @@ class Reproduction:
         return rows
 
     def comparison(self, first, *others):
-        """Rows of the metrics of the variants, and of the differences of the others to the first."""
+        """Rows of the variants' metrics, and of the others' differences to the first."""
         rows = []
         for (data, model), found in self.run((first, *others)).items():
             paper = self.paper["link-prediction"].get(data, {}).get(model, {})
@@ -187,7 +187,7 @@ class Reproduction:
         return [*headers, "mean X: plain", "bounded", "change", "change %", "paper", "gradient %"], rows
 
     def weight(self):
-        """The points of the figure are kept in self.points: (data, model) -> list of dicts."""
+        """Figure 3 as a table; keeps the points of the figure in self.points: (data, model) -> list of dicts."""
         rows, first = [], self.lambdas[0]
         for (data, model), found in self.run(self.lambdas, violations=True).items():
             hits = {w: [o["test"]["filtered"]["both"]["hits@10"] for o in part] for w, part in found.items()}
@@ -209,14 +209,14 @@ class Reproduction:
         return [*headers, "gradient %", "seeds"], rows
 
     def controls(self):
-        """The regulariser with bounds that are right, wrong and none."""
+        """The regulariser with right, wrong and no bounds."""
         return control_table(self)
 
     def poe(self):
-        """The tails that seed 0 finds likely, p > 0.8, and at least five; as a control with bounds of [0, 0] too."""
+        """The tails with p > 0.8 by seed 0, five to ten of them; as a control with bounds of [0, 0] too."""
         for data in self.data:
             if data not in self.people:
-                raise CardkgeError(f"no person of {data} is named in data/reproduction.json")
+                raise CardkgeError(f"data/reproduction.json names no person of {data}")
         trials = {}
         for data, model in self.pairs():
             bounded = self.recipe(data, model)["regulariser"]
@@ -245,12 +245,12 @@ class Reproduction:
         return ["data", "model", "", "query", "tail", "known", "p", "paper"], rows
 
 
-L2 = (0.0001, 0.001, 0.01)  # of which valid chooses
+L2 = (0.0001, 0.001, 0.01)  # valid chooses one
 NO_BOUNDS, EXTRA = "none", "none; extra negatives"
 
 
 def wrong_bounds(mined):
-    """Bounds (R, 2) to give in place of the mined ones: name of the control -> (R, 2) float64."""
+    """Controls in place of mined bounds (R, 2): name of the control -> (R, 2) float64."""
     return {
         "mined, permuted": np.roll(mined, 1, axis=0),  # each relation has those of the one before
         "[0, 0]": np.zeros_like(mined),
@@ -259,8 +259,8 @@ def wrong_bounds(mined):
 
 
 def control_bounds(plan, data):
-    """Name of the control -> what --bounds takes; the files are written into the folder of the runs. "true" is
-    bounds.tsv of the data's folder, where there is one."""
+    """Name of the control -> what --bounds takes; writes their files into the folder of the runs. "true": bounds.tsv of
+    the data's folder, where it has one."""
     dataset, folder = open_data(data, "hrt"), plan.place.out / "bounds"
     true = dataset.folder / "bounds.tsv"
     given = {"true": str(true)} if true.is_file() else {}
@@ -275,7 +275,7 @@ def control_bounds(plan, data):
 
 
 def control_options(given, regulariser):
-    """Name of the row -> the options that a run has beside those of a plain one."""
+    """Name of the row -> the options that its runs have beside those of a plain run."""
     sampled = {name: value for name, value in regulariser.items() if name != "bounds"}
     options = {NO_BOUNDS: {}} | {f"none; L2 {weight:g}": {"l2": weight} for weight in L2}
     options |= {name: regulariser | {"bounds": bounds} for name, bounds in given.items()}
@@ -283,8 +283,8 @@ def control_options(given, regulariser):
 
 
 def gradient_share(run, dataset):
-    """|lambda d sum G| / (|d loss| + |lambda d sum G|), norms over all parameters of the kept model, for a batch of its
-    training; the extra negatives stand in place of G where the run has these."""
+    """|lambda d sum G| / (|d loss| + |lambda d sum G|), norms over all parameters of the kept model, for one batch of
+    its training; the extra negatives take the place of G where the run has them."""
     settings, model, rng = run.settings, run.best_model(), np.random.default_rng(run.settings.seed)
     limits = training_bounds(run.bounds, settings, model.n_relations)
     last = batch_limits(len(dataset.train), settings)[1]
@@ -342,7 +342,7 @@ def control_rows(plan, data, model):
 
 
 def cells(outcomes, plain):
-    """The figures of a row; plain: the outcomes without bounds, to subtract."""
+    """The figures of a row; plain: the outcomes without bounds, to subtract, or None."""
 
     def test(name, outcomes):
         return [outcome["test"]["filtered"]["both"][name] for outcome in outcomes]
@@ -368,7 +368,7 @@ def control_table(plan):
     return ["data", "model", "bounds in training", *headers], rows
 
 
-# t with P(|T| <= t) = 0.95, of Student's distribution with 1, 2, ... 29 degrees of freedom
+# t with P(|T| <= t) = 0.95, for Student's distribution with 1, 2, ... 29 degrees of freedom
 T_95 = (
     12.70620474, 4.30265273, 3.182446305, 2.776445105, 2.570581836, 2.446911851, 2.364624252, 2.306004135,
     2.262157163, 2.228138852, 2.20098516, 2.17881283, 2.160368656, 2.144786688, 2.131449546, 2.119905299,
@@ -378,12 +378,12 @@ T_95 = (
 
 
 def estimate(values, minus=None, relative=False):
-    """Mean of values (n,), one for each seed, and the half width of its 95 % confidence interval, by Student's t with
-    n - 1 degrees of freedom, from 30 values on with 29, a little too wide: {"mean", "interval"}. The interval of one
-    value is None, for it is unknown.
+    """{"mean", "interval"}: the mean of values (n,), one for each seed, and the half width of its 95 % confidence
+    interval, by Student's t with n - 1 degrees of freedom; from 30 values on with 29, a little too wide; None for one
+    value.
 
-    With `minus` (n,), of the paired differences values - minus; relative: as shares of minus, not finite where minus
-    is 0. Raises CardkgeError for no values, or for pairs that lack one.
+    With `minus` (n,), the same of the paired differences values - minus; relative: as shares of minus, not finite where
+    minus is 0. CardkgeError for no values, or for pairs that lack one.
     """
     values = np.asarray(values, np.float64)
     if minus is not None:
@@ -414,18 +414,18 @@ def amount(value, signed=False):
 
 
 def reproduce_table(table_name, options, given, markdown, plot, json_file):
-    """`reproduce TABLE`: the table, shown and written; options: those of `Reproduction` and `Place` by name, given: the
+    """`reproduce TABLE`: shows and writes the table. options: those of `Reproduction` and `Place` by name; given: the
     names of those on the command line."""
     method, _, its_data, its_models = PAPER_TABLES[table_name]
     chosen = listed(options["models"] or its_models)
     for name in chosen:
         if name not in MODEL_TITLES:
-            raise click.UsageError(f"--models: {name!r} is none of {', '.join(MODEL_TITLES)}.")
+            raise click.UsageError(f"--models: {name!r} is unknown; take {', '.join(MODEL_TITLES)}.")
     data, quick = listed(options["data"] or ("families" if options["quick"] else its_data)), options["quick"]
     place = Place(options["out"], options["jobs"], options["threads"])
     plan = Reproduction(data, chosen, options["seeds"], options["project"], quick, place)
     if not plan.data or (its_models and not chosen):
-        raise click.UsageError("--data and --models need a name each.")
+        raise click.UsageError("--data and --models need at least one name each.")
     if plot and (table_name != "lambda" or len(plan.pairs()) != 1):
         raise click.UsageError("--plot is for `reproduce lambda` of one data set and one model.")
     pyplot = import_pyplot(plot) if plot else None
@@ -435,11 +435,9 @@ def reproduce_table(table_name, options, given, markdown, plot, json_file):
             warn(f"--{name} makes no difference to the table {table_name}")
     for name in data:
         if its_models and not quick and name not in plan.recipes:
-            warn(f"{name} has no recipe of its own in data/reproduction.json; the one named default is used")
+            warn(f"data/reproduction.json has no recipe for {name}; the one named default is used")
     headers, rows = getattr(plan, method)()
-    if json_file:
-        write_json(json_file, {"columns": headers, "rows": rows, "notes": plan.notes})
-    if not is_stdout(json_file):
+    if write_report(json_file, {"columns": headers, "rows": rows, "notes": plan.notes}):
         table(rows, headers, "l" * len(headers), "github" if markdown else "simple")
     for note in plan.notes:
         say(note, err=True)

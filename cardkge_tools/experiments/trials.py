@@ -1,4 +1,4 @@
-"""Trials: settings to folders to outcomes, and grids of them."""
+"""Trials: from settings to folders to outcomes; and grids of trials."""
 
 import contextlib
 import functools
@@ -25,25 +25,24 @@ from cardkge_tools.shell.download import dataset_table
 from cardkge_tools.shell.files import (
     REMEDY,
     csv_text,
-    is_stdout,
     made_folder,
     make_folder,
     read_json,
     read_toml,
     replace_file,
-    write_json,
+    write_report,
 )
 from cardkge_tools.shell.options import checked_settings, idle_options, train_context
 from cardkge_tools.shell.terminal import say, table, warn
 from cardkge_tools.shell.workers import VIOLATIONS, carry_out, commands_of, this_program
 
-LONGEST_NAME = 240  # of a run's folder in bytes of UTF-8, before a checksum; file systems take 255
+LONGEST_NAME = 240  # bytes of UTF-8 of a folder's name, before a checksum; file systems take 255
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where runs are done: in folders under `out`, `jobs` at a time with `threads` each (None: they share the cores),
-    or by the workers of a Dask `cluster`, an address."""
+    """Where runs take place: in folders under `out`, `jobs` at a time with `threads` each (None: they share the cores),
+    or on the workers of a Dask `cluster`, an address."""
 
     out: Path
     jobs: int = 1
@@ -52,11 +51,8 @@ class Place:
 
 
 def make_trial(options, where):
-    """The settings of a run of `train` that are not its defaults, and data, model and seed: parameter name -> value,
-    checked and typed as on its command line.
-
-    options: option name without its dashes -> value; `where` begins the message of a usage error.
-    """
+    """The settings of a run that are not `train`'s defaults, and data, model and seed: parameter name -> value, checked
+    and typed as on its command line. options: option name without dashes -> value; `where` begins a usage error."""
     with located(where):
         settings = vars(checked_settings(train_context(options)))
     softmax = settings["loss"] == "softmax"
@@ -69,7 +65,7 @@ def make_trial(options, where):
 
 @contextlib.contextmanager
 def located(where):
-    """Usage errors begin with this."""
+    """Begins usage errors with `where`."""
     try:
         yield
     except click.UsageError as error:
@@ -77,7 +73,7 @@ def located(where):
 
 
 def trial_name(trial):
-    """The name of a trial's folder: data, model, what of the other settings is not the default, and the seed."""
+    """The name of a trial's folder: data, model, the settings that are not the default, and the seed."""
     words = {"data": [entry["name"] for entry in dataset_table()], "bounds": ["none", "mined"]}
 
     def text(name):
@@ -87,7 +83,7 @@ def trial_name(trial):
             return short if float(short := f"{value:.15g}") == value else repr(value)
         if value in words.get(name, [value]):
             return str(value)
-        path = Path(value).resolve()  # of a path the last part, and a checksum of what is there
+        path = Path(value).resolve()  # a path's last part, and a checksum of what is there
         return re.sub(r"[^\w.-]", "_", path.name) + f"~{content_checksum(str(path), trial.get('columns', 'hrt'))}"
 
     others = [name for name in trial if name not in ("data", "model", "seed")]
@@ -105,7 +101,7 @@ def checksum(text):
 
 @functools.lru_cache(maxsize=64)
 def content_checksum(path, columns):
-    """Eight hexadecimal digits of a data set's facts, or of a file's bytes, wherever it lies; of the path itself where
+    """Eight hexadecimal digits of a data set's triples or a file's bytes, wherever they lie; of the path itself where
     nothing can be read."""
     try:
         if os.path.isdir(path):
@@ -116,8 +112,8 @@ def content_checksum(path, columns):
 
 
 def trial_task(trial, out, bounds=None):
-    """What `perform` needs, as plain values, for it may run in another process or on another machine that shares the
-    files. With `bounds` the violations of these are taken too."""
+    """What `perform` needs, as plain values: it may run in another process, or on a machine that shares the files. With
+    `bounds` their violations are taken too."""
     folder, settings, data = os.path.join(os.path.abspath(out), trial_name(trial)), [], ["--data", trial["data"]]
     for name, value in trial.items():
         flag = f"--{option_name(name)}"
@@ -136,11 +132,9 @@ def trial_task(trial, out, bounds=None):
 
 
 def read_outcome(folder):
-    """What a finished run came to, without reading its parameters.
-
-    Returns {"epoch": the one kept, "valid": {"mrr", "hits@10"} there, or None where nothing was validated, "test": as
-    in metrics.json, "seconds": of training}. Raises CardkgeError as `load_run` does, and where the run is not finished.
-    """
+    """The outcome of a finished run, its parameters unread: {"epoch": the kept one, "valid": {"mrr", "hits@10"} there,
+    or None without validation, "test": as in metrics.json, "seconds": of training}. CardkgeError as `load_run` raises
+    it, and for a run that has not finished."""
     folder = Path(folder)
     test, epochs = read_json(folder / "metrics.json"), read_json(folder / "config.json").get("epoch")
     if type(epochs) is not int:
@@ -189,11 +183,9 @@ def average_sum(violations):
 
 
 def run_trials(trials, place, bounds=None):
-    """Run what is missing of the trials at a Place. Returns their outcomes, None for one that failed, and the errors:
-    name of the trial -> line.
-
-    An outcome is `read_outcome`; where bounds(trial) names bounds, with "violations", as `read_violations` gives them.
-    """
+    """Runs at a Place what the trials still need. Returns their outcomes, None for one that failed, and the errors:
+    name of the trial -> line. An outcome is that of `read_outcome`; where bounds(trial) names bounds it has
+    "violations" too, those of `read_violations`."""
     tasks, expected, datasets = {}, {}, {}
     for trial in trials:
         source = trial["data"], trial.get("columns", "hrt")
@@ -222,7 +214,7 @@ def run_trials(trials, place, bounds=None):
     for name in tasks.keys() - failed.keys():
         folder = Path(tasks[name]["folder"])
         if not folder.is_dir():
-            failed[name] = f"a worker has done it, but {folder} is not here: do the workers share these files?"
+            failed[name] = f"a worker has run it, but {folder} is not here: do the workers share these files?"
             continue
         try:
             outcomes[name] = read_outcome(folder)
@@ -236,20 +228,20 @@ def run_trials(trials, place, bounds=None):
 
 
 def reported_bounds(name, dataset):
-    """The bounds that `violations` reports on: relation -> [lower, upper] of the bounded ones that have heads."""
+    """The bounds that `violations` reports on: relation -> [lower, upper], of bounded relations that have heads."""
     limits, of_train = find_bounds(name, dataset)[0].tables[0], dataset.train[:, 1]
     bounded = is_bounded(limits).nonzero()[0]
     return {dataset.relations[r]: limits[r].tolist() for r in bounded if (of_train == r).any()}
 
 
 def said(bounds):
-    """What bounds say: a set of their keys with lower and upper, without those that allow every number."""
+    """A set of (*key, lower, upper) of bounds, without those that allow every number."""
     return {(*b.key, b.lower, b.upper) for b in bounds if b.lower > 0 or b.upper < float("inf")}
 
 
 def check_trial(folder, trial, relations, data, bounds, reported):
-    """An error if the run in the folder, begun or finished, is of other settings, data or bounds than the trial would
-    be now. Violations of other bounds than those to be `reported`, if any are, are removed, to be taken anew."""
+    """CardkgeError if the run in the folder, finished or not, has other settings, data or bounds than the trial would
+    have. Removes violations of other bounds than the `reported` ones (None: keeps them), to be taken again."""
     settings, its_data = read_config(folder)
     if not same_facts(its_data, data):
         raise CardkgeError(f"{folder}: trained on other data than {trial['data']} is now; remove this folder")
@@ -271,7 +263,7 @@ def check_trial(folder, trial, relations, data, bounds, reported):
 
 
 def read_grid(path, grid):
-    """The fixed options and the grid, each name -> value or values, of a TOML file and of NAME=V,V,... given."""
+    """(fixed options, name -> value; the grid, name -> values) of a TOML file and of texts NAME=V,V,..."""
     fixed, axes = {}, {}
     if path:
         fixed = read_toml(path)
@@ -299,21 +291,22 @@ def read_grid(path, grid):
 
 
 def validated_trial(options, where):
-    """`make_trial`, with a validation after the last epoch where none is asked for; a usage error if there is none."""
+    """`make_trial`, with a validation after the last epoch where the options ask for none; a usage error where the
+    trial would have none."""
     trial = make_trial(options, where)
     epochs = Settings(**trial).epochs
     if trial.get("loss") == "softmax" and trial.get("validate_every") is None:
-        return trial  # the sizes of the graph decide, and there is a validation
-    if epochs is None:  # they decide how many epochs there are
+        return trial  # the sizes of the graph decide when, and always give one
+    if epochs is None:  # the sizes of the graph decide how many
         if trial["validate_every"] == 0:
-            raise click.UsageError(f"{where}: --validate-every 0 leaves nothing to choose by.")
+            raise click.UsageError(f"{where}: --validate-every 0 leaves no validation to choose by.")
         return trial
     if not trial.get("validate_every"):
         trial = make_trial(options | {"validate-every": epochs}, where)
     every = trial.get("validate_every", 0)
     if not 0 < every <= epochs:
         raise click.UsageError(
-            f"{where}: no validation in {epochs} epochs, so nothing to choose by; raise --epochs"
+            f"{where}: no validation in {epochs} epochs to choose by; raise --epochs"
             f" or lower --validate-every ({every})."
         )
     return trial
@@ -340,7 +333,7 @@ def search(grid, grid_file, given, place, json_file=None):
         if outcome and outcome["valid"] is None:
             failed[name], outcomes[name] = "no validation in all of its epochs; lower --validate-every", None
 
-    def valid(name):  # nothing else decides, and of equals the first in the grid leads
+    def valid(name):  # this alone decides; the first in the grid wins a tie
         return (outcomes[name]["valid"]["hits@10"], outcomes[name]["valid"]["mrr"]) if outcomes[name] else (-1, -1)
 
     rows, lines = [], []
@@ -354,17 +347,16 @@ def search(grid, grid_file, given, place, json_file=None):
         lines.append([*map(str, combination.values()), *shown])
     text = csv_text([*axes, "hits@10", "mrr", "epoch", "seconds", "run", "failure"], rows)
     content = text.encode(errors="backslashreplace")
-    make_folder(out, [])  # it is gone where no run has come to write anything
+    make_folder(out, [])  # again, for it was removed if no run wrote anything
     replace_file(out / "trials.csv", lambda file: file.write(content))
     best = ranked[0]
     test = outcomes[best]["test"] if outcomes[best] else None
-    if json_file:
-        write_json(json_file, {"trials": rows, "chosen": str(out / best) if test else None, "test": test})
-    if not is_stdout(json_file):
+    report = {"trials": rows, "chosen": str(out / best) if test else None, "test": test}
+    if print_tables := write_report(json_file, report):
         table(lines, [*axes, "valid hits@10 %", "MRR %", "epoch", "seconds"], "l" * len(axes))
     if test is None:
         raise CardkgeError(f"all {len(trials)} runs failed; {best}: {failed[best]}")
-    if not is_stdout(json_file):
+    if print_tables:
         click.echo(f"\nchosen: {out / best}")
         show_metrics([([setting], sides["both"]) for setting, sides in test.items()], ["test"])
     if failed:
@@ -373,8 +365,8 @@ def search(grid, grid_file, given, place, json_file=None):
 
 
 def plan_trials(grid_file, fixed, axes):
-    """Every combination of the axes (name -> values) beside the fixed options: name of the trial -> (combination,
-    trial). Warns of options that change nothing in any of them."""
+    """Every combination of the axes (name -> values) with the fixed options: name of the trial -> (combination, trial).
+    Warns of options that make no difference to any of them."""
     combinations = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
     trials, different = {}, {}
     for combination in combinations:

@@ -1,4 +1,4 @@
-"""Data sets known by name: where they are looked for, and how they are fetched."""
+"""Data sets known by name: the folders where they are found, and their download."""
 
 import hashlib
 import http.client
@@ -57,13 +57,13 @@ def _user_cache():
 
 
 def _data_folders():
-    """Where a name is looked for, in this order."""
+    """The folders where a name is looked for, in this order."""
     own = [Path(part) for part in os.environ.get("CARDKGE_DATA", "").split(os.pathsep) if part]
     return [*own, PROJECT_DATA, _user_cache()]
 
 
 def where_to_put(name):
-    """What to do for a data set that is not here, as text."""
+    """What to do where a data set is missing, as text."""
     folders = " or ".join(str(folder / name) for folder in _data_folders())
     return (
         f"put its train.txt, valid.txt and test.txt into {folders} (folders are looked for in"
@@ -72,11 +72,8 @@ def where_to_put(name):
 
 
 def dataset_table():
-    """The data sets known by name, a dict each.
-
-    Keys: name, folder (where it is found, or None), entities, relations, train, valid, test
-    (numbers, or None where the table does not give them), source (a line of text).
-    """
+    """The data sets known by name, a dict each: name, folder (or None where it is missing), entities, relations, train,
+    valid, test (numbers, or None where the table does not give them), source (a line of text)."""
     keys = ("entities", "relations", *SPLITS, "source")
     return [
         {"name": name, "folder": locate_dataset(name), **{key: entry.get(key) for key in keys}}
@@ -85,23 +82,19 @@ def dataset_table():
 
 
 def locate_dataset(name):
-    """The folder of a data set of the table, or None; never downloads.
-
-    Looked for: NAME in each folder of $CARDKGE_DATA (os.pathsep between), in the project's data/,
-    in the user cache. Raises CardkgeError for a name that the table does not have.
-    """
+    """The folder of a data set of the table, or None; never downloads. NAME is looked for in each folder of
+    $CARDKGE_DATA (os.pathsep between), the project's data/ and the user's cache. CardkgeError for an unknown name."""
     _entry(name)
     folders = (folder / name for folder in _data_folders())
     return next((folder for folder in folders if os.path.isdir(folder)), None)
 
 
 def fetch_dataset(name, progress=None):
-    """Download a data set of the table into the user cache and return its folder there.
+    """Downloads a data set of the table into the user's cache and returns its folder there.
 
-    progress(done, total), if given, is called with bytes, total None if the server does not say.
-    The archive must have the SHA-256 of the table, where it has one, and each file its MD5;
-    nothing is kept otherwise, and what is kept appears at once, complete. Raises CardkgeError for
-    a name that the table does not have, no network, a download that is not what was expected.
+    progress(done, total), if given, gets bytes, total None if the server does not say. The archive must have the
+    table's SHA-256, where it has one, and each file its MD5: the folder appears complete, or not at all. CardkgeError
+    for an unknown name, no network, or a download with another checksum.
     """
     entry = _entry(name)
     folder = _user_cache() / name
@@ -131,7 +124,7 @@ def fetch_dataset(name, progress=None):
             try:
                 os.rename(ready, folder)
             except OSError:
-                if not folder.is_dir():  # else it was fetched by someone else meanwhile
+                if not folder.is_dir():  # else another process has fetched it meanwhile
                     raise
     except (*_FETCH_ERRORS, CardkgeError) as error:
         reason = error.reason if type(error) is urllib.error.URLError else error
@@ -142,7 +135,7 @@ def fetch_dataset(name, progress=None):
 
 
 def _require_https(url):
-    """Plain HTTP can be changed on its way, so it is for this machine itself (a mirror, a test)."""
+    """CardkgeError unless the url is HTTPS or of this machine (a mirror, a test): HTTP can be changed on its way."""
     parts = urllib.parse.urlsplit(url)
     local = parts.scheme == "http" and parts.hostname in ("127.0.0.1", "::1", "localhost")
     if parts.scheme != "https" and not local:
@@ -150,16 +143,16 @@ def _require_https(url):
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirections as long as they stay with HTTPS."""
+    """Follows redirections within HTTPS."""
 
     def redirect_request(self, request, response, code, message, headers, url):
-        """As urllib does, for HTTPS alone."""
+        """Refuses a url that is not HTTPS; otherwise as urllib does."""
         _require_https(url)
         return super().redirect_request(request, response, code, message, headers, url)
 
 
 def _download(url, path, progress):
-    """Stream a url to a new file; CardkgeError if it is too long or ends too early."""
+    """Streams a url to a new file; CardkgeError if it is too long or ends too early."""
     _require_https(url)
     request = urllib.request.Request(url, headers={"User-Agent": "cardkge"})
     opener = urllib.request.build_opener(_Redirects)
@@ -179,11 +172,10 @@ def _download(url, path, progress):
 
 
 def _unpack(archive, folder, files):
-    """Write the members named as one of files (base name -> MD5) into folder.
+    """Writes the members that have the name of one of files (base name -> MD5) into the folder.
 
-    A member's path is used for nothing but its last part, and one that has no place in a data set
-    (a link, a device, a path that leaves its folder) makes the archive suspect as a whole. Of
-    several members with one base name the one with the right MD5 stays.
+    Only the last part of a member's path is used. A link, a device or a path that leaves the folder makes the whole
+    archive suspect. Of several members with one base name the one with the right MD5 stays.
     """
     total = 0
     with tarfile.open(archive, "r:gz") as members:

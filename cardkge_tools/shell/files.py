@@ -1,4 +1,4 @@
-"""Files: read by blocks, written whole or not at all, folders made and taken for sole use."""
+"""Files: read by blocks, written whole or not at all; folders, made and locked."""
 
 import codecs
 import contextlib
@@ -21,7 +21,7 @@ from cardkge_tools import RUN_FILES
 
 
 def is_packed(path):
-    """Whether a file's name says that gzip has packed it."""
+    """Whether a file's name ends in .gz."""
     return os.fspath(path).lower().endswith(".gz")
 
 
@@ -31,20 +31,19 @@ def without_gz(path):
 
 
 def replace_file(path, write, packed=None):
-    """Write a file completely or not at all; packed by gzip where its name ends in .gz (packed=False: as it is).
+    """Writes a file completely or not at all; packed by gzip where its name ends in .gz (packed=False: as it is).
 
-    `write(file)` gets a binary file under a temporary name beside `path`, which is renamed to
-    `path` when all is on the disk. If that fails (the disk is full, say) CardkgeError is raised,
-    the temporary file is removed and an old file at `path` is untouched. A symbolic link is
-    followed; a device or a pipe, and what /dev/stdout stands for, is written to directly. The mode
-    is the umask's.
+    `write(file)` gets a binary file with a temporary name beside `path`, which is renamed to `path` once all is on the
+    disk. If that fails (the disk is full, say) CardkgeError is raised, the temporary file removed, and an older file at
+    `path` kept. A symbolic link is followed. A device, a pipe and /dev/stdout are written to directly. The umask gives
+    the mode.
     """
     if is_packed(path) if packed is None else packed:
         write = functools.partial(_write_packed, write)
     try:
         own = {"/dev/stdout": sys.stdout, "/dev/stderr": sys.stderr}.get(os.fspath(path))
         if own is not None or (os.path.exists(path) and not os.path.isfile(path)):
-            if own is not None:  # the stream itself: opened anew, a file would be written over
+            if own is not None:  # the stream itself: a file that is opened again would be overwritten
                 own.flush()
             with open(path if own is None else os.dup(own.fileno()), "wb") as file:
                 write(file)
@@ -62,7 +61,7 @@ def replace_file(path, write, packed=None):
                 os.unlink(temporary)
             raise
     except BrokenPipeError:
-        raise  # nobody reads on: the program ends quietly
+        raise  # the reader has gone: the program ends quietly
     except OSError as error:
         reason = error.strerror or error
         older = "; the older file is unchanged" if os.path.isfile(path) else ""
@@ -75,16 +74,16 @@ def _write_packed(write, file):
 
 
 STAGE = ".saving"  # begins the name of a folder inside the run that holds the new files until all are complete
-COMPLETE = f"{STAGE}-complete-"  # then it is called so, and they are renamed into place, one after the other
-SETTLED = 10  # seconds without a rename after which nobody is at work there
+COMPLETE = f"{STAGE}-complete-"  # then its name begins so, and the files are moved into place, one after the other
+SETTLED = 10  # seconds after the last move when no process can still be moving files
 
 
 def replace_files(folder, contents, check):
-    """Write the files of a run, name -> `write(file)` as `replace_file` takes it, all of them or none.
+    """Writes the files of a run, name -> `write(file)` as `replace_file` takes it, all of them or none.
 
-    The folder is made if need be. All files are completed in a folder inside it, where `check(stage)` may refuse them,
-    before the first is renamed into place, in the order of RUN_FILES; of these, what is not among the contents is
-    removed. Cut short between two renames, this is finished by the next `remove_stages`. A symbolic link is followed.
+    The folder is made if need be. All files are completed in a stage, a folder inside it, where `check(stage)` may
+    refuse them; then they are moved into place, in the order of RUN_FILES, and the other RUN_FILES are removed. Where a
+    process dies between two moves, the next `remove_stages` makes the others. A symbolic link is followed.
     """
     stage = None
     try:
@@ -96,19 +95,19 @@ def replace_files(folder, contents, check):
         check(stage)
         complete = folder / stage.name.replace(STAGE, COMPLETE, 1)
         os.replace(stage, complete)
-        stage = None  # whatever happens, it is not lost
+        stage = None  # complete, so it stays whatever happens
         for name in RUN_FILES:
-            if name not in contents:  # of an older state, or a run that this one replaces
+            if name not in contents:  # left by an older state, or by a run that this one replaces
                 (folder / name).unlink(missing_ok=True)
         _move_into_place(complete, folder)
-        for left in folder.glob(f"{COMPLETE}*"):  # this one, and older ones, which must not be finished after it
+        for left in folder.glob(f"{COMPLETE}*"):  # this stage, and older ones, which must not overwrite it
             shutil.rmtree(left, ignore_errors=True)
     except OSError as error:
         remedy = "make room, or choose another folder with --out"
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             remedy = "make the folder writable, or work on a copy of it"
         raise CardkgeError(f"{folder}: the run cannot be saved here ({error.strerror or error}); {remedy}") from error
-    except CardkgeError as error:  # of one of the files, under its name for the time being
+    except CardkgeError as error:  # it names a file of the stage
         raise CardkgeError(str(error).replace(str(stage), str(folder)) if stage else str(error)) from error
     finally:
         if stage:
@@ -116,7 +115,7 @@ def replace_files(folder, contents, check):
 
 
 def _move_into_place(stage, folder):
-    """Rename the files of a stage that is complete; of a symbolic link, what it points to is replaced."""
+    """Moves the files of a complete stage into place; where a symbolic link stands, its target is replaced."""
     for name in RUN_FILES:
         if os.path.islink(folder / name):
             if (stage / name).exists():
@@ -124,13 +123,13 @@ def _move_into_place(stage, folder):
                 replace_file(folder / name, lambda file, content=content: file.write(content))
                 (stage / name).unlink()
         else:
-            with contextlib.suppress(FileNotFoundError):  # of a save without it, or that moved it already
+            with contextlib.suppress(FileNotFoundError):  # not part of this save, or moved already
                 os.replace(stage / name, folder / name)
 
 
 def remove_stages(folder, age=3600):
-    """Finish a save that was killed between two renames, and remove what one that was killed before has left; a save at
-    work is younger than `age` seconds, and between its renames than SETTLED."""
+    """Finishes a save that died between two moves, and removes the stage of one that died before. A save that is still
+    at work is younger than `age` seconds, and between its moves younger than SETTLED."""
     for left in Path(folder).glob(f"{STAGE}*"):
         complete = left.name.startswith(COMPLETE)
         try:
@@ -146,14 +145,14 @@ def remove_stages(folder, age=3600):
 
 
 def refuse_the_same(source, target):
-    """An error where a file would be written over the one that it is made from."""
+    """CardkgeError where a file would overwrite the one that it is made from."""
     if os.path.isfile(target) and os.path.isfile(source) and os.path.samefile(source, target):
-        raise CardkgeError(f"{target}: is the file that is read; choose another name for what is written")
+        raise CardkgeError(f"{target} is the file that is read; choose another name for what is written")
 
 
 def refuse_utf_16(path, start):
-    """CardkgeError where a file begins as UTF-16 does: with its byte order mark, or, of Latin letters, with a zero in
-    every other byte."""
+    """CardkgeError where a file begins as UTF-16 does: with a byte order mark, or with a zero in every other byte, as
+    Latin letters have it."""
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         found = "UTF-16"
     else:
@@ -166,14 +165,12 @@ def refuse_utf_16(path, start):
     raise CardkgeError(f"{path}:1: not UTF-8 ({first}); convert it, say `iconv -f {found} -t UTF-8 {path} > NEW`")
 
 
-BLOCK = 1 << 18  # bytes read at a time: the strings of one block are in memory, never the file's
+BLOCK = 1 << 18  # bytes read at a time: memory holds the strings of one block, never of the file
 
 
 def read_blocks(path):
-    """Yield (line number, text of that line and of some after it) through a whole UTF-8 file.
-
-    Every line ends in LF: a byte order mark and the CR of a CRLF are dropped, a last LF added.
-    """
+    """Yields (line number, the text of that line and of some after it) through a whole UTF-8 file. Every line ends in
+    LF: a byte order mark and the CR of a CRLF are dropped, a last LF is added."""
     number = 1
     try:
         with (gzip.open if is_packed(path) else open)(path, "rb") as file:
@@ -212,7 +209,7 @@ def line_error(path, at, fields, fault):
 
 
 def missing_extra(option, error, extra):
-    """The error for an option whose optional package is not installed; `error` the ImportError."""
+    """The error for an option whose optional package is not installed; `error` is the ImportError."""
     return CardkgeError(f"{option} needs {error.name}, which is not installed: pip install -e '.[{extra}]'")
 
 
@@ -236,7 +233,7 @@ FORMAT_VERSION = 1  # of config.json, model.npz and calibration.json
 
 
 def check_version(path, version, remedy=REMEDY):
-    """CardkgeError for a format version that this program does not read."""
+    """CardkgeError for a format version that this program cannot read."""
     if type(version) is not int or version < 1:
         raise CardkgeError(f"{path}: format_version is {version!r}, not a number; {remedy}")
     if version > FORMAT_VERSION:
@@ -247,9 +244,8 @@ def check_version(path, version, remedy=REMEDY):
 
 
 def json_bytes(value):
-    """A value as the bytes of a JSON file."""
-    # floats are written by repr, which every reader of IEEE doubles turns back into the same bits
-    # half letters, of a path that is not UTF-8, become escapes, which JSON has too
+    """A value as the bytes of a JSON file. Floats keep their bits: they are written by repr. Half letters, which a path
+    that is not UTF-8 has, become escapes."""
     return (json.dumps(value, indent=2, ensure_ascii=False, default=float) + "\n").encode(errors="backslashreplace")
 
 
@@ -263,12 +259,19 @@ def write_json(path, value):
 
 
 def is_stdout(path):
-    """Whether JSON written there leaves no room for a table on stdout."""
+    """Whether the path is stdout, so that a table must not follow the JSON there."""
     return path is not None and (path == "-" or os.fspath(path) == "/dev/stdout")
 
 
+def write_report(path, value):
+    """Writes a report as JSON where a path is given; returns whether a table may follow on stdout."""
+    if path:
+        write_json(path, value)
+    return not is_stdout(path)
+
+
 def csv_text(columns, rows):
-    """The text of a CSV file with these columns, of dicts that may lack some."""
+    """The text of a CSV file with these columns; a dict of `rows` may lack some."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
@@ -304,9 +307,9 @@ def in_use(folder):
 
 @contextlib.contextmanager
 def sole_use(folder):
-    """Takes the folder for this process, among those of this machine, and says whether it could: not while another has
-    it. The system gives it back when the process ends, however that ends. What cannot be locked, for it is not there
-    or the system has no locks of folders, counts as taken."""
+    """Locks the folder for this process, and says whether it could: not while another process of this machine holds the
+    lock. The system frees it when the process ends, however it ends. A folder that cannot be locked, because it is
+    missing or the system has no such locks, counts as locked by this process."""
     with contextlib.ExitStack() as held:
         try:
             import fcntl
@@ -324,8 +327,8 @@ def sole_use(folder):
 
 @contextlib.contextmanager
 def made_folder(out):
-    """The folder, made if need be, and those that were made, the innermost first: at the end they vanish if they are
-    empty and still listed."""
+    """(the folder, made if need be; a list of the folders that were made, the innermost first). At the end those still
+    listed are removed if they are empty."""
     made = []
     try:
         yield make_folder(out, made), made
@@ -336,8 +339,8 @@ def made_folder(out):
 
 
 def make_folder(out, made):
-    """Make the folder, None: the next free number under runs/, and what is missing above it; what was made is entered
-    in `made`, the innermost first. An error if no file can be written there."""
+    """Makes the folder, for None the next free number under runs/, and the missing folders above it; lists in `made`
+    what it made, the innermost first. CardkgeError if no file can be written there."""
     if out and os.path.isfile(out):
         raise CardkgeError(f"{out} is a file; choose another folder with --out")
     try:
@@ -358,7 +361,7 @@ def make_folder(out, made):
 
 
 def numbered_folder(parent, made):
-    """Make the next free number under `parent`."""
+    """Makes the folder of the next free number under `parent`."""
     taken = [int(entry.name) for entry in parent.iterdir() if entry.name.isdecimal()]
     following = max(taken, default=0) + 1
     while True:

@@ -1,4 +1,4 @@
-"""The options that several commands share, those of `train` among them; nothing of NumPy until they are checked."""
+"""The options that several commands share, `train`'s among them; without NumPy until they are checked."""
 
 import math
 import re
@@ -27,7 +27,7 @@ data_options = options(
 
 
 class ModelName(click.Choice):
-    """One of the three models, or PATH.py:CLASS: that file is executed, and the class checked, its gradients too."""
+    """One of the three models, or PATH.py:CLASS: executes that file, and checks the class and its gradients."""
 
     def convert(self, value, param, ctx):
         if ":" not in value and not value.endswith(".py"):
@@ -38,7 +38,7 @@ class ModelName(click.Choice):
 
 
 def use_models(ctx, param, values):
-    """Load each class of PATH.py:CLASS; the command itself need not know of it."""
+    """Loads each class of PATH.py:CLASS, so that the command itself need not."""
     from cardkge_tools.engine.own import use_model
 
     for value in values:
@@ -59,7 +59,7 @@ run_argument = options(
 moved_data = option("--data", str, None, "Where the data of the run is now, if it has moved.")
 json_option = option("--json json_file", OUTPUT, None, "Also write the figures there; - for stdout, without the table.")
 threads_option = option(
-    "--threads", AT_LEAST_1, None, "Threads; they change the time, not the result.  [default: all cores]"
+    "--threads", AT_LEAST_1, None, "How many threads; they change the time, not the result.  [default: all cores]"
 )
 acceptance_options = options(
     option("--min-probability", Real(0, 1), 0.5, "Accept what is more probable than this."),
@@ -208,18 +208,18 @@ def refuse_given(context, refused):
 
 
 def train_context(options):
-    """The context of a command line of `train` with these options, name -> value; a usage error for one that is not of
-    the settings."""
+    """The context of a command line of `train` with these options, name -> value; a usage error for one that is no
+    setting."""
     if ":" in str(options.get("model", "")):
         raise click.UsageError(
-            "runs side by side are of distmult, complex and ermlp; use train for a model of your own."
+            "only distmult, complex and ermlp can run side by side; use train for a model of your own."
         )
     command = data_options(training_options(click.command("train")(lambda **_: None)))
     names = {parameter.opts[0].removeprefix("--"): parameter for parameter in command.params}
     arguments = []
     for name, value in options.items():
         if name in ("out", "resume", "force", "threads", "help", "jobs", "cluster", "grid", "file"):
-            raise click.UsageError(f"{name} is no setting that runs may differ in.")
+            raise click.UsageError(f"{name} is not a setting, so runs cannot differ in it.")
         if not getattr(names.get(name), "is_flag", False):
             arguments += [f"--{name}", str(value)]
         elif is_true(name, value):
@@ -230,7 +230,7 @@ def train_context(options):
 
 
 def is_true(name, value):
-    """A flag's value, however it is written; a usage error for another."""
+    """The value of a flag, as TOML or a text has it; a usage error for any other."""
     try:
         return click.BOOL(str(value))
     except click.BadParameter:
@@ -238,13 +238,13 @@ def is_true(name, value):
 
 
 def checked_settings(context):
-    """The Settings on a command line of `train`; a usage error for what is out of range or does not go together."""
+    """The Settings on a command line of `train`; a usage error where one is out of range or excludes another."""
     from cardkge import CardkgeError
     from cardkge_tools.definitions.settings import Settings, option_name
 
     if was_given(context, "batches") and was_given(context, "batch_size"):
         raise click.UsageError("--batches and --batch-size exclude each other.")
-    names = [name for name in Settings.__dataclass_fields__ if name != "final"]  # which names a run on the command line
+    names = [name for name in Settings.__dataclass_fields__ if name != "final"]  # on the command line it names a run
     try:
         return Settings(**{name: context.params[name] for name in names})
     except CardkgeError as error:

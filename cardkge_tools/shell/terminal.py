@@ -1,4 +1,4 @@
-"""What the terminal needs, and nothing of NumPy: click types and options, tables of text, progress, signals."""
+"""The terminal, without NumPy: click types and options, tables of text, progress, signals."""
 
 import contextlib
 import itertools
@@ -21,16 +21,16 @@ from cardkge_tools import RUN_FILES, SPLIT_FILES, TEXTS, TRIPLE_FILES
 
 PLAIN_LINES = 15  # of progress, where the output is no terminal
 LONGEST = 100  # characters of a name in a message
-# They change how the text after them is shown: marks and overrides of direction, isolates, zero-width characters.
+# Marks and overrides of direction, isolates, zero-width characters: they change how the text after them is shown.
 _INVISIBLE = set("\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff")
 _UNSEEN = ("Cc", "Zl", "Zp", "Cs")  # Unicode's categories of control characters, ends of lines, half letters
 
 
 class Program(click.Group):
-    """Turns what the library and the user raise into one line and an exit code."""
+    """Turns whatever is raised into one line and an exit code."""
 
     def main(self, *args, **kwargs):
-        """Runs the program; what --help cannot write, before any command, becomes a line and an exit code too."""
+        """Runs the program; where even --help cannot be written, that too becomes a line and an exit code."""
         try:
             return super().main(*args, **kwargs)
         except OSError as error:
@@ -40,7 +40,7 @@ class Program(click.Group):
 
     def invoke(self, ctx):
         """Runs a command; what it raises becomes a line and an exit code."""
-        # names are UTF-8 whatever the locale; where it cannot show a letter, show its code
+        # names are UTF-8 whatever the locale; a letter that it cannot show is shown by its code
         sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
@@ -49,7 +49,7 @@ class Program(click.Group):
         if threads is not None and not re.fullmatch(r"\s*[+]?0*[1-9][0-9]*\s*", threads):  # Numba's import would end it
             self.fail(ctx, f"NUMBA_NUM_THREADS={threads}: expected a number of at least 1, or none; unset it")
         try:
-            with warnings.catch_warnings():  # NumPy's of an overflow: the library reports its effect itself
+            with warnings.catch_warnings():  # NumPy warns of an overflow; the library reports its effect
                 warnings.simplefilter("ignore", RuntimeWarning)
                 result = super().invoke(ctx)
             sys.stdout.flush()
@@ -63,17 +63,17 @@ class Program(click.Group):
                 "not enough memory for these sizes; try smaller ones (--dim, --hidden, --negatives), or smaller data",
             )
         except BrokenPipeError:
-            raise  # nobody reads on: click ends quietly
+            raise  # the reader has gone: click ends quietly
         except OSError as error:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - what is left in the old buffer cannot be written
-            gone = isinstance(error, FileNotFoundError)  # of os.getcwd(), which names no file
+            gone = isinstance(error, FileNotFoundError)  # os.getcwd() raises it, and names no file
             where = error.filename or ("the working directory" if gone else "cannot write the output")
             self.fail(ctx, f"{where}: {error.strerror or error}")
         except (Exception, SystemExit) as error:
             library, own = (sys.modules.get(name) for name in ("cardkge", "cardkge_tools.engine.own"))
             if library is not None and isinstance(error, library.CardkgeError):
                 self.fail(ctx, error)
-            fault = own and own.fault_of(error)  # of a user's own class, in the middle of a run
+            fault = own and own.fault_of(error)  # a user's own class raised it
             if not fault:
                 raise
             self.fail(ctx, fault)
@@ -86,7 +86,7 @@ class Program(click.Group):
 
 
 def shortened(message):
-    """A message, or an error's, without the midst, where somebody's text in it is very long."""
+    """A message without its middle, where it is very long."""
     message = str(message)
     return message if len(message) <= 1000 else f"{message[:600]} ... {message[-300:]}"
 
@@ -107,7 +107,7 @@ def choice(*values):
 
 
 class NotEmpty:
-    """A kind of text that is there: as a path, "" is the working directory, which nobody has asked for."""
+    """Refuses empty text: the path "" would be the working directory, which nobody has asked for."""
 
     def convert(self, value, param, ctx):
         if value == "":
@@ -116,15 +116,11 @@ class NotEmpty:
 
 
 class Text(NotEmpty, type(click.STRING)):
-    """Text that is there."""
-
-    pass
+    """Text that is not empty."""
 
 
 class PathName(NotEmpty, click.Path):
-    """A path that is there."""
-
-    pass
+    """A path that is not empty."""
 
 
 def option(names, kind, default, text):
@@ -148,7 +144,7 @@ AT_LEAST_0, AT_LEAST_1 = click.IntRange(0, 10**9), click.IntRange(1, 10**9)
 
 
 def is_input(path):
-    """What has a file of this name there, "run" or "data set"; None where neither has."""
+    """Which of the two in its folder, "run" or "data set", has a file of this name; None where neither has."""
     folder, name = os.path.split(os.path.realpath(path))
     if name in RUN_FILES and all(os.path.isfile(os.path.join(folder, part)) for part in ("config.json", "model.npz")):
         return "run"
@@ -158,8 +154,8 @@ def is_input(path):
 
 
 class OutputName(PathName):
-    """A path to be written: not the name of a file of a run or of a data set, which would be lost or, as a second train
-    split, in the way. own: names that the command makes for data sets."""
+    """A path to write: refused if a run or a data set there has a file of this name, which would be lost or, as another
+    train split, be in the way. own: names that the command writes for data sets."""
 
     def __init__(self, *own, dir_okay=False):
         super().__init__(dir_okay=dir_okay)
@@ -183,14 +179,14 @@ def was_given(context, name):
 
 
 def warn(message):
-    """A line on stderr for what a user should know."""
+    """A line on stderr that a user should see."""
     say(f"warning: {shortened(message)}", err=True)
 
 
 @contextlib.contextmanager
 def going_on(err=False):
-    """What is printed inside is lost where nobody reads on (`| head`) or the disk below the output is full, and the
-    work goes on; of a full disk a warning tells, once."""
+    """Lets the work inside go on where its output cannot be written: the reader has gone (`| head`), or the disk is
+    full, which one warning tells."""
     try:
         yield
     except OSError as error:
@@ -200,7 +196,7 @@ def going_on(err=False):
 
 
 def say(text="", **options):
-    """click.echo of progress and of what came of long work, which it does not end (see `going_on`)."""
+    """click.echo for long work, which a failure to write does not end (see `going_on`)."""
     with going_on(options.get("err", False)):
         click.echo(text, **options)
 
@@ -211,8 +207,8 @@ def brief(text, limit=LONGEST):
 
 
 def shown(name, quoted=False, limit=LONGEST):
-    """A name for a table or a message: as it is where it is printed plainly; in quotes with escapes where it has spaces
-    at its ends, control characters, or characters that are not seen and change how others are shown."""
+    """A name for a table or a message: as it is, or, where it has spaces at its ends, control characters or characters
+    that are invisible and change how others are shown, in quotes with escapes."""
     odd = name != name.strip() or any(
         character in _INVISIBLE or unicodedata.category(character) in _UNSEEN for character in name
     )
@@ -233,12 +229,12 @@ def width_of(text):
     return len(text) + wide - sum(unicodedata.category(letter) in ("Mn", "Me", "Cf") for letter in text)
 
 
-_FILL = "\ue000"  # of a cell's place while the others are set
+_FILL = "\ue000"  # stands for the letters of a cell while the table is set
 
 
 def table(rows, headers, align="l", style="simple"):
-    """Print a table of text; `align` has an l or r per column, r for those after its end; style as in tabulate. Cells
-    with odd characters are shown in quotes, with escapes."""
+    """Prints a table of text. align: l or r for each column, r for the columns after its end; style as in tabulate. A
+    cell with invisible characters is shown in quotes, with escapes."""
     from tabulate import tabulate
 
     rows = [[shown(cell, limit=None) for cell in row] for row in rows]
@@ -261,14 +257,14 @@ def short(value):
 
 
 def listed(text):
-    """The names in a text, which has commas between them or is the path of a folder; each once."""
+    """The names in a text, with commas between them, each once; or the one name, where it is the path of a folder."""
     names = (name.strip() for name in text.split(","))
     return [text] if os.path.isdir(text) else list(dict.fromkeys(name for name in names if name))
 
 
 @contextlib.contextmanager
 def held_signals():
-    """Collect SIGINT, SIGTERM and SIGHUP (unless it is ignored, as under nohup) instead of dying of them."""
+    """Collects SIGINT, SIGTERM and SIGHUP (unless nohup has it ignored), and lets the process live on."""
     caught = []
     signals = [signal.SIGINT, signal.SIGTERM]
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
@@ -282,15 +278,15 @@ def held_signals():
 
 
 def this_command():
-    """How the user has called this program: messages that say what to call next begin so."""
+    """How the user has called this program: messages begin with it where they say what to call next."""
     name = sys.argv[0]
     return f"python {shlex.quote(name)}" if os.path.basename(name) == "cli.py" else "cardkge"
 
 
 @contextlib.contextmanager
 def counter(what):
-    """A function (done, total) that shows on stderr how far something long has come: one line redrawn on a terminal;
-    elsewhere a line at each further tenth, once it has taken some seconds. Threads may call it, in any order."""
+    """A function (done, total) that shows progress on stderr: on a terminal one line, redrawn; elsewhere a line for
+    each further tenth, once it takes some seconds. Threads may call it, in any order."""
     terminal, shown, tenth, lock = sys.stderr.isatty(), time.monotonic(), 0, threading.Lock()
     most = -1
 
@@ -320,7 +316,7 @@ class Progress:
     """Shows training: one line redrawn on a terminal, at most about PLAIN_LINES lines elsewhere."""
 
     def __init__(self, run, n_triples, examples=1.0):
-        self.examples = examples  # of a step
+        self.examples = examples  # in a step
         self.first, self.last, self.n_triples = run.epoch, run.settings.epochs, n_triples
         self.every = max(1, math.ceil((self.last - self.first) / PLAIN_LINES))
         self.terminal = sys.stderr.isatty()

@@ -1,4 +1,4 @@
-"""Work done side by side: trials, in processes of this machine or on a Dask cluster, and parts of a command there."""
+"""Work side by side: trials, in processes of this machine or on a Dask cluster, and the parts of a command there."""
 
 import contextlib
 import functools
@@ -23,7 +23,7 @@ VIOLATIONS = "violations.json"  # beside the files of a run
 
 
 def commands_of(task):
-    """What is missing of a trial: to train it, or to go on with its training; then to write its violations."""
+    """The commands that a trial still needs: to train or resume it, then to write its violations."""
 
     def there(name):
         return os.path.exists(os.path.join(task["folder"], name))
@@ -38,9 +38,9 @@ def commands_of(task):
 
 
 def perform(task, threads, processes):
-    """Do what is missing of a trial, in processes of their own. Returns the line of an error, or None.
+    """Runs the commands that a trial still needs, each in its process. Returns the line of an error, or None.
 
-    A process of this machine that is at the trial already is waited for: another command's, or one whose worker died.
+    Waits for a process of this machine that works on the trial already: of another command, or of a worker that died.
     """
     while commands := commands_of(task):
         with sole_use(task["folder"]) as free:
@@ -55,19 +55,19 @@ def perform(task, threads, processes):
             cwd=task["directory"], env={**os.environ, **task["environment"]},
         )  # fmt: skip
         error = error_line(code, errors)
-        # else another process has been at it between the look and the start
+        # else another process has begun the trial since `sole_use` looked
         if code and IN_USE not in error and commands_of(task) == commands:
             return error
     return None
 
 
 def perform_alone(task, threads):
-    """`perform` on a machine whose processes are nobody else's business."""
+    """`perform` on a worker, which cannot be stopped from here."""
     return perform(task, threads, Processes())
 
 
 def this_program():
-    """What of a task says where a worker finds the program, and where paths begin."""
+    """The part of a task that says where a worker finds the program, and where paths begin."""
     return {
         "program": [sys.executable, os.path.join(os.path.dirname(os.path.abspath(cardkge.__file__)), "cli.py")],
         "directory": os.getcwd(),
@@ -76,14 +76,14 @@ def this_program():
 
 
 def error_line(code, errors):
-    """What a process ended with: the last line on stderr that is no warning, else its exit code."""
+    """How a process failed: the last line on stderr that is not a warning, else its exit code."""
     lines = [line for line in errors.split("\n") if line.strip() and not line.startswith("warning: ")]
     ended = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
     return lines[-1] if lines else ended
 
 
 def output_of(task, threads):
-    """What the command of a task writes to stdout, bytes, and None; or None and the line of an error."""
+    """(what the command of a task writes to stdout, bytes; None), or (None, the line of an error)."""
     command = [*task["program"], *task["command"], "--threads", str(threads)]
     environment = {**os.environ, **task["environment"]}
     try:
@@ -124,7 +124,7 @@ class Processes:
         return process.returncode, errors.decode("utf-8", "replace")
 
     def stop(self):
-        """Ends all of them, and lets no other begin."""
+        """Ends all of them, and lets no other start."""
         with self.lock:
             self.stopped = True
             for process in self.running:
@@ -132,8 +132,8 @@ class Processes:
 
 
 def carry_out(tasks, jobs, threads, cluster=None):
-    """Perform the tasks side by side, here or on a Dask cluster, and say of each when it is done. Returns the errors of
-    those that failed: name of the folder -> line."""
+    """Performs the tasks side by side, here or on a Dask cluster, and reports each when it is done. Returns the errors:
+    name of the folder -> line."""
     began, failed, done = time.monotonic(), {}, 0
 
     def report(task, error):
@@ -157,7 +157,7 @@ def carry_out(tasks, jobs, threads, cluster=None):
             while pending and not caught:
                 for each in wait(pending, timeout=0.2, return_when=FIRST_COMPLETED).done:
                     task, error = pending.pop(each), each.result()
-                    if not (error and caught):  # then it has been stopped
+                    if not (error and caught):  # else it was stopped
                         report(task, error)
         finally:
             processes.stop()
@@ -174,7 +174,7 @@ def connected(client, address):
         raise CardkgeError(f"--cluster {address}: {what} is not supported; give the scheduler's own, tcp://HOST:PORT")
     try:
         return client(address, timeout=10)
-    except TypeError as error:  # of a way to connect that needs what is not there: certificates, for tls://
+    except TypeError as error:  # a protocol lacks what it needs: certificates, for tls://
         needs = "certificates, which Dask's configuration names (distributed.comm.tls)"
         why = f"needs {needs}" if address.startswith(("tls://", "wss://")) else f"cannot be used here ({error})"
         kind = address.partition(":")[0]
@@ -184,15 +184,15 @@ def connected(client, address):
 
 
 def interrupted_by_signals(caught, ended):
-    """Until `ended`, an event, is set, SIGINT and SIGTERM are listed in `caught` and raise KeyboardInterrupt. Returns
-    the handlers that they had."""
+    """Lists SIGINT and SIGTERM in `caught` and makes them raise KeyboardInterrupt, until the event `ended` is set.
+    Returns the handlers that they had."""
 
     def stop(number, frame):
         caught.append(number)
         raise KeyboardInterrupt
 
     def insist():
-        """An exception that a signal raises inside a finaliser or a callback is lost: raises it again."""
+        """Raises the signal again: an exception inside a finaliser or a callback is lost."""
         while not ended.wait(10):
             if caught:
                 signal.pthread_kill(threading.main_thread().ident, caught[0])
@@ -203,9 +203,9 @@ def interrupted_by_signals(caught, ended):
 
 
 def carry_out_on_cluster(tasks, work, address, report, after):
-    """report(task, work(task)) for each task, in any order, done by the workers of a Dask scheduler, by joblib. One
-    whose worker dies is given to another. after: what the line says that ends a command after a signal, or where the
-    cluster fails."""
+    """Calls report(task, work(task)) for each task, in any order. The workers of a Dask scheduler work, by joblib; a
+    task whose worker dies goes to another. after: how the last line ends after a signal, or where the cluster fails.
+    """
     try:
         import cloudpickle
         import joblib
@@ -216,27 +216,24 @@ def carry_out_on_cluster(tasks, work, address, report, after):
     def one(number, task):
         return number, work(task)
 
-    for room in (
-        "cardkge_tools.shell.workers",
-        "cardkge_tools.shell.files",
-    ):  # sent whole: the workers need not find them
-        cloudpickle.register_pickle_by_value(sys.modules[room])
+    for room in ("workers", "files"):  # sent whole: the workers need not have them
+        cloudpickle.register_pickle_by_value(sys.modules[f"cardkge_tools.shell.{room}"])
 
     client = connected(Client, address)
     caught, ended = [], threading.Event()
 
     def watch(alone=False):
-        with contextlib.suppress(Exception):  # what goes wrong here, goes wrong in the main thread too
+        with contextlib.suppress(Exception):  # the main thread meets the same error
             while not ended.wait(5):
                 was_alone, alone = alone, not client.ncores()
                 if alone and not was_alone:
                     say(f"{address}: no worker is left; waiting for one: `dask worker {address}`", err=True)
 
-    logging.disable()  # errors are raised too
+    logging.disable()  # errors are raised as well
     before = interrupted_by_signals(caught, ended)
     try:
         with client, joblib.parallel_config("dask"), warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of joblib, where `report` raises
+            warnings.simplefilter("ignore", UserWarning)  # joblib warns where `report` raises
             try:
                 client.wait_for_workers(1, timeout=10)
             except TimeoutError as error:
@@ -245,8 +242,8 @@ def carry_out_on_cluster(tasks, work, address, report, after):
                 ) from error
             threading.Thread(target=watch, daemon=True).start()
             backend, _ = joblib.parallel.get_active_backend()
-            # else joblib counts the threads that the workers have now: with one, it does the runs in this process,
-            # and what it hands out later, it hands out to no more at once
+            # else joblib counts the workers' threads: with one it works in this process, and it never hands out more
+            # at once than it counted
             backend.effective_n_jobs = lambda n_jobs: 1 + len(tasks)
             parallel = joblib.Parallel(n_jobs=-1, batch_size=1, return_as="generator_unordered")
             for number, result in parallel(joblib.delayed(one)(*each) for each in enumerate(tasks)):
@@ -257,7 +254,7 @@ def carry_out_on_cluster(tasks, work, address, report, after):
         sys.exit(128 + caught[0])
     except CardkgeError:
         raise
-    except Exception as error:  # of Dask or joblib, of many classes
+    except Exception as error:  # Dask and joblib raise many classes
         raise CardkgeError(f"{address}: the cluster failed ({type(error).__name__}: {error}); {after}") from error
     finally:
         ended.set()
