@@ -46,8 +46,8 @@ from cardkge_tools.shell.terminal import (
     was_given,
 )
 
-# The library has its own threads. BLAS threads would get in their way, and change the bits of a result. BLAS reads these
-# variables when NumPy is imported.
+# The library has its own threads. BLAS threads would get in their way, and change the bits of a result. BLAS reads
+# these variables when NumPy is imported.
 for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"
 
