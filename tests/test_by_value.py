@@ -28,9 +28,9 @@ def test_calibration_of_equal_scores_is_a_share(monkeypatch, v):
     38 of its 198 candidates: they stand for all.
 
     Each fact of valid is asked once, while its head has one known tail; of a head without one nothing is found in five
-    parts. So q = 60 / (198 (60 + 5 * 140)) of what is asked with one known tail is found: a fact that is not known, with
-    chance pi (1 - s) / (1 - s pi), and in the part that is asked, with v / 5 / (1 - s), where s = 4/5 v. (That most of
-    the candidates count as Poisson is worth 1 %.)
+    parts. So q = 60 / (198 (60 + 5 * 140)) of what is asked with one known tail is found: it is a fact that is not
+    known, with chance pi (1 - s) / (1 - s pi), and in the part that is asked, with v / 5 / (1 - s), where s = 4/5 v.
+    (That most of the candidates count as Poisson is worth 1 %.)
     """
     monkeypatch.setattr(calibration, "PAIRS", 100)
     monkeypatch.setattr(calibration, "MOST_PAIRS", 100)

@@ -356,8 +356,8 @@ def test_labels_teach(trained):
 
 @pytest.mark.parametrize("bounds", [None, (1.0, 1.0)])
 def test_the_calibration_knows_train_alone(monkeypatch, bounds):
-    """Valid is not known, so that its share lowers no odds: p by the words of `Calibration`. Train has one tail of (0, r),
-    which is no candidate."""
+    """Valid is not known, so that its share lowers no odds: p by the words of `Calibration`. Train has one tail of
+    (0, r), which is no candidate."""
     model = cardkge.DistMult(6, 1, dim=3, seed=2, dtype="float64")
     train = np.array([(0, 0, 1), (2, 0, 3), (2, 0, 4)])
     parameters = np.array([[0.2, 1.0, 0.5, -0.5, 0.1, 0.2, -0.3, 1.5]])
