@@ -44,8 +44,8 @@ from cardkge_tools.shell.terminal import (
     was_given,
 )
 
-# The library has its own threads. BLAS threads would get in their way, and change the bits of a result. BLAS reads these
-# variables when NumPy is imported.
+# The library has its own threads. BLAS threads would get in their way, and change the bits of a result. BLAS reads
+# these variables when NumPy is imported.
 for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"
 
@@ -106,7 +106,7 @@ def show(name, columns, json_file):
     "Whose smallest number is the lower bound: heads of any train triple, heads of the relation, all entities.",
 )
 @option(
-    "--confidence", Real(0, 1, min_open=True, max_open=True), None, "Report maxima that are significant at this level."
+    "--confidence", Real(0, 1, min_open=True, max_open=True), None, "Report only significant maxima, at this level."
 )
 @option(
     "--likelihood", Real(0, 1, min_open=True, max_open=True), 0.9, "Share of subjects that a maximum must hold for."
