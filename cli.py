@@ -17,7 +17,9 @@ from cardkge_tools.shell.options import (
     acceptance_options,
     checked_settings,
     columns_option,
+    conditions_option,
     data_options,
+    fitting_options,
     idle_options,
     jobs_option,
     json_option,
@@ -286,13 +288,25 @@ def train(ctx, out, resume, force, no_calibrate, threads, final, **options):
 @option(
     "--ties", choice("realistic", "optimistic", "pessimistic"), "realistic", "Rank among equals: mean, best, worst."
 )
-@click.option("--by", multiple=True, type=choice("side", "relation"), help="Show the parts too; may be given twice.")
+@click.option(
+    "--by",
+    multiple=True,
+    type=choice("side", "relation", "known"),
+    help="Show the parts too: side or relation; with --sets relation, or known, the number of known tails; repeatable.",
+)
 @option("--candidates", choice("all", "range"), "all", "Among whom: all entities, or those on that side in train.")
 @option("--skip-unknown", bool, False, "Leave out triples with names that the run does not know.")
 @option("--no-loops", bool, False, "No (x, r, x) as an answer where train has none; always so for a run trained so.")
 @option("--sets", bool, False, "Measure the new facts that `complete` finds, against test, instead of ranks.")
 @acceptance_options
+@conditions_option
 @option("--loops", bool, False, "With --sets: (x, r, x) is a candidate even where train has no such fact of r.")
+@option(
+    "--truth",
+    FILE,
+    None,
+    "With --sets: whole answers, `head TAB relation TAB number TAB tails TAB number of others`, to measure against.",
+)
 @option("--plot", OUTPUT, None, "With --sets: draw calibration, precision and counts there; needs matplotlib.")
 @moved_data
 @json_option
@@ -302,15 +316,18 @@ def evaluate(ctx, folder, sets, skip_unknown, plot, data, json_file, threads, **
     """Rank the test triples of RUN and print its metrics, in percent; or, with --sets, measure its answers as sets.
 
     --sets knows train and valid. Of all (h, r) in scope it takes the calibrated probabilities, given the bounds of the
-    run, that (h, r, t) is a fact, and compares them with test; facts that test lacks count as false.
+    run, that (h, r, t) is a fact, and compares them with test; facts that test lacks count as false. With --truth it
+    takes the (h, r) in that file, and what the file says is true: their tails in the graph, with spaces between, and
+    how many others they have.
     """
     refuse_given(ctx, EVALUATE_REFUSES[sets])
-    acceptance = {name: options.pop(name) for name in ("min_probability", "precision", "loops")}
+    of_sets = {name: options.pop(name) for name in ("min_probability", "precision", "loops", "bounds", "truth")}
+    if (other := "side" if sets else "known") in options["by"]:
+        raise click.UsageError(f"--by {other} is {'not for' if sets else 'for'} --sets.")
     if sets:
-        from cardkge_tools.answers.showing import evaluate_command
+        from cardkge_tools.answers.showing import Measuring, evaluate_command
 
-        acceptance["least"] = acceptance.pop("min_probability")
-        evaluate_command(folder, data, acceptance, threads, json_file, plot)
+        evaluate_command(folder, data, Measuring(by=options["by"], plot=plot, **of_sets), threads, json_file)
         return
     from cardkge_tools.experiments.reports import Ranking, rank_command
 
@@ -319,32 +336,41 @@ def evaluate(ctx, folder, sets, skip_unknown, plot, data, json_file, threads, **
 
 @main.command()
 @run_argument
-@option(
-    "--share",
-    Real(0, 1, min_open=True, max_open=True),
-    None,
-    "The part of the facts missing from train that valid holds.  [default: |valid| / (|valid| + |test|)]",
-)
+@fitting_options
 @moved_data
 @json_option
 @threads_option
-def calibrate(folder, share, data, json_file, threads):
-    """Fit how probable it is that a triple of a score is a fact, for RUN, on its valid split (as `train` does)."""
+def calibrate(folder, data, json_file, threads, **options):
+    """Fit how probable it is that a triple of a score is a fact, for RUN, on its valid split (as `train` does), through
+    the bounds that its answers will be given.
+
+    How much is missing from train decides what p promises. Valid and test are part of it; what no file has follows from
+    bounds that are exact numbers (3, 3), is given by --missing, or taken for nothing.
+    """
+    from cardkge_tools.answers.facts import Fitting
     from cardkge_tools.answers.showing import calibrate_command
 
-    calibrate_command(folder, data, share, threads, json_file)
+    calibrate_command(folder, data, Fitting(**options), threads, json_file)
 
 
 @main.command()
 @run_argument
 @option("--relation", str, None, "Name of a relation.  [default: all]")
+@option("--queries", FILE, None, "The (h, r) to complete, `head TAB relation` a line.  [default: all in scope]")
 @option("--known", choice("train", "valid", "all"), "all", "What is no new fact: train, with valid, with test too.")
 @acceptance_options
+@conditions_option
 @option(
     "--out",
     OUTPUT,
     None,
     "TSV, or N-Triples where the name ends in .nt; .gz packs either.  [default: TSV to the terminal]",
+)
+@option(
+    "--completeness",
+    OUTPUT,
+    None,
+    "Write there, of each (h, r): head, relation, known tails, expected number, probability that there is no further.",
 )
 @option(
     "--cluster",
@@ -356,12 +382,12 @@ def calibrate(folder, share, data, json_file, threads):
 @click.option("--part", type=click.IntRange(0), nargs=2, hidden=True, help="A worker's: a range of (h, r), as .npz.")
 @moved_data
 @threads_option
-def complete(folder, relation, known, min_probability, precision, out, cluster, part, data, threads):
+def complete(folder, min_probability, out, completeness, cluster, part, data, threads, **options):
     """The new facts of RUN: head, relation, tail, probability, best first.
 
     For each relation all heads are asked that train has in it, or in a relation that shares a head with it, and where
     the graph has classes the members of the smallest that has these heads in it. The probabilities are calibrated, and
-    hold given the bounds that the run was trained with.
+    hold given bounds.
 
     For --cluster start `dask scheduler` on one machine and `dask worker SCHEDULER` on each, where files and
     installation have the same paths; the file that is written is the same.
@@ -370,11 +396,13 @@ def complete(folder, relation, known, min_probability, precision, out, cluster, 
         raise click.UsageError("--part needs --out.")
     from cardkge_tools.answers.facts import Completing, complete_part, complete_run
 
-    what = Completing(relation, known, min_probability, precision)
+    if options["queries"] and options["relation"]:
+        raise click.UsageError("--queries and --relation exclude each other.")
+    what = Completing(least=min_probability, **options)
     if part:
         complete_part(folder, what, part, out, data, threads)
     else:
-        complete_run(folder, what, out, data, threads, cluster)
+        complete_run(folder, what, out, data, threads, cluster, completeness)
 
 
 @main.command()
@@ -409,10 +437,11 @@ def classify(folder, file, valid, skip_unknown, data, json_file, threads):
 @option("--min-probability", Real(0, 1), 0.0, "Show none that is less probable.")
 @option("--hide-known", bool, False, "Leave out the triples of the data.")
 @option("--x", bool, False, "Show X_hr under softmax too, where it is no count.")
+@conditions_option
 @moved_data
 @json_option
 @click.pass_context
-def predict(ctx, folder, head, relation, tail, queries, out, top, min_probability, hide_known, x, data, json_file):
+def predict(ctx, folder, head, relation, tail, queries, out, data, json_file, **options):
     """The likeliest completions of a triple, and how many there are, beside the bound.
 
     The probabilities of a calibrated run are those of a fact, given the data and the bounds of the run: known triples
@@ -429,7 +458,7 @@ def predict(ctx, folder, head, relation, tail, queries, out, top, min_probabilit
     """
     from cardkge_tools.answers.showing import Shown, answer_queries, show_completions, show_triple
 
-    shown = Shown(top, min_probability, hide_known, x)
+    shown = Shown(**options)
     refuse_given(ctx, PREDICT_REFUSES[bool(queries)])
     if queries:
         answer_queries(folder, queries, shown, data, out)

@@ -898,3 +898,207 @@ def condition_sets(first, last, starts, log_odds, lower, upper, weights, answers
             t = order[s]
             so_far = found[t] if found[t] > so_far and x[t] > x[order[s - 1]] else so_far
             found[t] = so_far
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# The calibration's likelihood: `thinned_likelihood` and `calibrated_log_odds` of definitions/counting.py
+# ------------------------------------------------------------------------------------------------------------------
+
+
+FAR = 200  # an upper bound that lies this far above the number of candidates that are told apart is taken for none
+
+
+@compiled
+def sigma_of(x):
+    """1 / (1 + exp(-x))."""
+    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
+
+
+@compiled
+def add_sets(sign, x, rest, least, most, sums, back, d):
+    """sign * log Z of candidates with log odds x (n,), and of others, whose odds sum to `rest`, on the sets of least to
+    most members (most < 0: of any number); sign times its derivatives by x, and by the logarithm of rest, are added to
+    d[:n] and d[n]. sums (n + 1, at least the larger bound + 1), back: room to work in."""
+    if most == 0:  # the empty set alone
+        return 0.0
+    if most > 0:
+        return add_window(sign, x, rest, max(least, 0), most, sums, back, d)
+    total = rest
+    for t in range(len(x)):
+        total += max(x[t], 0.0) + math.log1p(math.exp(-abs(x[t])))
+    if least > 0:
+        return sign * total + add_least(sign, x, rest, least, sums, back, d)
+    for t in range(len(x)):
+        d[t] += sign * sigma_of(x[t])
+    d[len(x)] += sign * rest
+    return sign * total
+
+
+@compiled
+def add_least(sign, x, rest, least, sums, back, d):
+    """sign * log P(at least so many members) of independent candidates; the rest as `add_sets`, whose derivatives are
+    those of log Z. sums[i, j] is the probability of j of the first i, that of `least` and more in the last place."""
+    n, term, held = len(x), math.exp(-rest), 0.0
+    for j in range(least):
+        sums[0, j] = term
+        held += term
+        term *= rest / (j + 1)
+    tail, j = 0.0, least
+    while rest < 30 and term > 1e-18 * tail and term > 0:
+        tail += term
+        j += 1
+        term *= rest / j
+    sums[0, least] = tail if rest < 30 else max(1 - held, 0.0)
+    for t in range(n):
+        p, q = sigma_of(x[t]), sigma_of(-x[t])
+        sums[t + 1, 0] = sums[t, 0] * q
+        for j in range(1, least):
+            sums[t + 1, j] = sums[t, j] * q + sums[t, j - 1] * p
+        sums[t + 1, least] = sums[t, least] + sums[t, least - 1] * p
+    chance = max(sums[n, least], 1e-300)
+    back[:least] = 0.0
+    back[least] = 1 / chance
+    for t in range(n - 1, -1, -1):
+        p, q = sigma_of(x[t]), sigma_of(-x[t])
+        member = sums[t, least] * back[least]
+        for j in range(least):
+            member += sums[t, j] * back[j + 1]
+            back[j] = back[j] * q + back[j + 1] * p
+        d[t] += sign * p * member
+    member = sums[0, least] * back[least]
+    for j in range(least):
+        member += sums[0, j] * back[j + 1]
+    d[n] += sign * rest * member
+    return sign * math.log(chance)
+
+
+@compiled
+def add_window(sign, x, rest, least, most, sums, back, d):
+    """`add_sets` given an upper bound. Odds are divided by the greatest, so that no sum of products is huge: sums[i, j]
+    is that over the sets of j of the first i."""
+    n, greatest = len(x), max(math.log(rest), -700.0) if rest > 0 else -700.0
+    for t in range(n):
+        greatest = max(greatest, x[t])
+    sums[0, 0] = 1.0
+    for j in range(1, most + 1):
+        sums[0, j] = sums[0, j - 1] * rest * math.exp(-greatest) / j
+    for t in range(n):
+        odds = math.exp(x[t] - greatest)
+        sums[t + 1, 0] = 1.0
+        for j in range(1, most + 1):
+            sums[t + 1, j] = sums[t, j] + odds * sums[t, j - 1]
+    total, scaled = -np.inf, 0.0
+    for j in range(least, most + 1):
+        if sums[n, j] > 0:
+            total = max(total, math.log(sums[n, j]) + j * greatest)
+    if total == -np.inf:  # below all that a float can tell
+        return sign * -700.0
+    for j in range(least, most + 1):
+        if sums[n, j] > 0:
+            scaled += math.exp(math.log(sums[n, j]) + j * greatest - total)
+    total += math.log(scaled)
+    for j in range(most + 1):
+        back[j] = math.exp(j * greatest - total) if j >= least else 0.0
+    for t in range(n - 1, -1, -1):
+        odds, member = math.exp(x[t] - greatest), 0.0
+        for j in range(most):
+            member += sums[t, j] * back[j + 1]
+            back[j] += odds * back[j + 1]
+        d[t] += sign * odds * member
+    for j in range(1, most + 1):
+        d[n] += sign * j * sums[0, j] * back[j]
+    return sign * total
+
+
+@compiled
+def largest_sets(chosen, starts, least, most):
+    """The most candidates of the chosen (h, r), and the largest bound that counts."""
+    longest, widest = 0, 0
+    for at in chosen:
+        longest = max(longest, starts[at + 1] - starts[at])
+        widest = max(widest, least[at])
+        if most[at] < starts[at + 1] - starts[at] + FAR:
+            widest = max(widest, most[at])
+    return longest, widest
+
+
+@compiled
+def odds_below(x, logit):
+    """`calibrated_log_odds` of one x, held within 300 of 0: (log o, its derivatives by x, by the ceiling's logit)."""
+    x, other = min(max(x, -300.0), 300.0), sigma_of(-logit)  # 1 - c
+    above = other * math.exp(x)
+    log_odds = x + math.log(sigma_of(logit)) - math.log1p(above)
+    return log_odds, 1 / (1 + above), other * (1 + math.exp(log_odds))
+
+
+@compiled
+def thinned_sets(first, last, chosen, starts, candidates, queries, parameters, values, gradients):
+    """values[i] = log P(V) of the (h, r) chosen[i], gradients[i] (1 + F + 1,) its gradient by the parameters, for i of
+    a range.
+
+    starts (n + 1,): where the candidates of each (h, r) stand. candidates: log softmax, found (bool), weights, each
+    (rows,); those of weight 1 are told apart. queries: features (n, F), least and most (n,) int64, the bounds less the
+    known tails, known shares and shares (n,), float64.
+    """
+    log_softmax, found, weights = candidates
+    features, least, most, known_share, share = queries
+    longest, widest = largest_sets(chosen[first:last], starts, least, most)
+    sums, back = np.empty((longest + 1, widest + 2)), np.empty(widest + 2)
+    x, d, of = np.empty(longest), np.empty(longest + 1), np.empty(longest, np.int64)
+    outside, d_outside = np.empty(longest), np.empty(longest + 1)
+    d_x, d_ceiling = np.empty(longest), np.empty(longest)
+    slope, logit = math.exp(parameters[0]), parameters[-1]
+    for i in range(first, last):
+        at, row, value = chosen[i], gradients[i], 0.0
+        offset = 0.0
+        for f in range(features.shape[1]):
+            offset += parameters[1 + f] * features[at, f]
+        n, size, rest, rest_x, rest_slope, rest_ceiling = 0, 0, 0.0, 0.0, 0.0, 0.0
+        for t in range(starts[at], starts[at + 1]):
+            log_odds, by_x, by_ceiling = odds_below(slope * log_softmax[t] + offset, logit)
+            if weights[t] == 1:
+                x[n], d_x[n], d_ceiling[n], of[n] = log_odds, by_x, by_ceiling, t
+                n += 1
+            else:
+                odds = weights[t] * math.exp(log_odds)
+                rest += odds
+                rest_x += odds * by_x
+                rest_slope += odds * by_x * log_softmax[t]
+                rest_ceiling += odds * by_ceiling
+        unknown, left = math.log1p(-known_share[at]), math.log1p(-share[at])
+        m = 0
+        for t in range(n):
+            x[t] += unknown
+            d[t] = 0.0
+            if found[of[t]]:
+                size += 1
+                value += math.log(share[at]) + x[t]
+            else:
+                outside[m] = x[t] + left
+                d_outside[m] = 0.0
+                m += 1
+        d[n] = d_outside[m] = 0.0
+        rest *= math.exp(unknown)
+        limit = most[at] if most[at] < starts[at + 1] - starts[at] + FAR else -1
+        value += add_sets(-1.0, x[:n], rest, least[at], limit, sums, back, d)
+        limit = limit - size if limit >= 0 else -1
+        value += add_sets(1.0, outside[:m], rest * math.exp(left), least[at] - size, limit, sums, back, d_outside)
+        m, by_x, by_slope, by_ceiling = 0, 0.0, 0.0, 0.0
+        for t in range(n):
+            if found[of[t]]:
+                each = 1 + d[t]
+            else:
+                each = d[t] + d_outside[m]
+                m += 1
+            by_x += each * d_x[t]
+            by_slope += each * d_x[t] * log_softmax[of[t]]
+            by_ceiling += each * d_ceiling[t]
+        if rest > 0:
+            each = (d[n] + d_outside[m]) * math.exp(unknown) / rest
+            by_x += each * rest_x
+            by_slope += each * rest_slope
+            by_ceiling += each * rest_ceiling
+        values[i] = value
+        row[0], row[-1] = by_slope * slope, by_ceiling
+        for f in range(features.shape[1]):
+            row[1 + f] = by_x * features[at, f]

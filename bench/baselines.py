@@ -128,9 +128,7 @@ def of_facts(run, dataset, bounds, valid):
     found = {
         "threshold per relation": by_score(np.ones(r), -limits),
         "Platt per relation": by_score(high - low, low),
-        "ours": calibrate(
-            model, dataset.train, dataset.valid, len(dataset.test), seed=run.settings.seed, types=run.types
-        ),
+        "ours": calibrated(run, dataset.train, dataset.valid, dataset.test),
     }
     for name, calibration in found.items():
         for title, limit in (("", None), (", given the bounds", bounds)) if name == "ours" else (("", None),):
@@ -144,14 +142,15 @@ def of_facts(run, dataset, bounds, valid):
 
 def calibrated(run, train, valid, test):
     """The Calibration that `train` gives a run."""
-    seed, types = run.settings.seed, run.types
-    return calibrate(run.best_model(), train, valid, len(test), seed=seed, types=types)
+    share = len(valid) / (len(valid) + len(test))
+    return calibrate(run.best_model(), (train, valid), share, run.bounds, run.types)
 
 
 def by_score(slopes, offsets):
     """A Calibration that takes slopes (R,) score + offsets (R,) for the log odds, whatever is known."""
-    rows = np.column_stack((slopes, np.zeros(len(slopes)), offsets))
-    return Calibration(np.repeat(rows[:, None], 3, axis=1), 1e-12)
+    zero = np.zeros(len(slopes))
+    parameters = np.column_stack((np.log(slopes), offsets, zero, zero, slopes, zero, zero, zero + 50))
+    return Calibration(parameters, np.zeros(3), np.ones(3), zero + 1e-12, zero)
 
 
 # ------------------------------------------------------------------------------------------------------------------

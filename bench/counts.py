@@ -71,6 +71,11 @@ class CutDecoder(Decoder):
         return dataclasses.replace(found, p=np.where(kept, found.p, 0.0))
 
 
+def share_of(valid, missing):
+    """v: the part of what train lacks that valid holds, where so many facts are missing besides."""
+    return len(valid) / (len(valid) + missing)
+
+
 def calibrate_by_score(model, dataset, known_too, seed, types):
     """A Calibration fitted as `calibrate` does, of log odds a score + c; known_too: for 0, 1, more known tails each."""
     n, r, missing = model.n_entities, model.n_relations, len(dataset.test)
@@ -107,7 +112,9 @@ def facts(model, calibration, bounds, dataset, types):
 def measured(run, whole, dataset):
     """Yield (name, measures) of a run calibrated on this part of the data."""
     model, seed, types = run.best_model(), run.settings.seed, run.types
-    calibration = calibrate(model, dataset.train, dataset.valid, len(dataset.test), seed=seed, types=types)
+    calibration = calibrate(
+        model, (dataset.train, dataset.valid), share_of(dataset.valid, len(dataset.test)), None, types
+    )
     kinds = kinds_of_bounds(whole)
     for name, bounds in kinds.items():
         yield name, facts(model, calibration, bounds, dataset, types)
@@ -133,7 +140,9 @@ class WithinBounds(fitting.CountPrior):
 def softened(run, dataset, every=1):
     """Yield (name, measures) of mined bounds, hard and soft; measured on one in `every` of the heads."""
     model, seed, types = run.best_model(), run.settings.seed, run.types
-    calibration = calibrate(model, dataset.train, dataset.valid, len(dataset.test), seed=seed, types=types)
+    calibration = calibrate(
+        model, (dataset.train, dataset.valid), share_of(dataset.valid, len(dataset.test)), None, types
+    )
     prior = fitting.learn_counts(model, calibration, dataset.train, dataset.valid, seed, types=types)
     mined = cardkge.find_bounds("mined", dataset)[0]
     both = WithinBounds(prior.counts, prior.usual, prior.heads, prior.share, mined)
@@ -167,7 +176,7 @@ def halved(run, whole):
     true = kinds_of_bounds(whole)["true"]
     for title, valid in zip(("on the half that chose", "on the other half"), halves):
         missing = len(whole.valid) - len(valid) + len(whole.test)
-        fitted = calibrate(new.best_model(), whole.train, valid, missing, seed=settings.seed, types=new.types)
+        fitted = calibrate(new.best_model(), (whole.train, valid), share_of(valid, missing), None, new.types)
         fitted = dataclasses.replace(fitted, share=len(whole.valid) / (len(whole.valid) + len(whole.test)))
         for name, bounds in (("true", true), ("none", None)):
             yield f"{title}: {name}", facts(new.best_model(), fitted, bounds, whole, new.types)

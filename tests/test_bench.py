@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import ROOT, ok, write_ring
+from conftest import ROOT, ok, plain_calibration, write_ring
 
 import cardkge
 
@@ -265,7 +265,7 @@ def test_what_is_cut_is_beyond_the_bound(bench, make_model):
     """The best of each (h, r) keep their probabilities, as many as there is room for; the others have none."""
     from counts import CutDecoder
 
-    model, calibration = make_model("distmult", 9, 2), cardkge.Calibration(np.tile([0.5, 0.5, 0.0], (2, 3, 1)), 0.5)
+    model, calibration = make_model("distmult", 9, 2), plain_calibration([0.5, 0.5], 0.5, 0.0, 0.5)
     known = cardkge.KnownTails(np.array([(0, 0, 1), (0, 1, 2)]), 9, 2)
     heads, relations = np.array([0, 0, 1]), np.array([0, 1, 0])
     scores = model.score_tails(heads, relations)

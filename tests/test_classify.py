@@ -28,6 +28,7 @@ from cardkge_tools.answers.classification import (
     softmax_scores,
     without,
 )
+from cardkge_tools.definitions.counting import calibrated_log_odds, pair_features
 
 # ------------------------------------------------------------------------------------------------------------------
 # Metrics
@@ -355,9 +356,11 @@ def test_without_labels_the_calibration_says(trained):
         scores = model.score_tails([h], [r])[0]
         known = dataset.train[(dataset.train[:, :2] == (h, r)).all(1), 2]
         others = np.delete(np.arange(len(scores)), known)
-        z = cardkge.calibration_logits(calibration.coefficients[r], scores, cardkge.log_sum_exp(scores), len(known))
+        total, best = cardkge.log_sum_exp(scores[others]), scores[others].max()
+        features = pair_features([total], [len(known)], [best], calibration.centre, calibration.scale)[0]
+        odds = calibrated_log_odds(calibration.parameters[r], scores[others] - total, features)[0]
         lower, upper = run.bounds.of(r, [0])[0] - len(known)
-        expected = cardkge.conditioned(z[others] + np.log1p(-calibration.share), lower, upper)
+        expected = cardkge.conditioned(odds + np.log1p(-calibration.share[r]), lower, upper)
         assert p[i] == pytest.approx(expected[others == t][0], rel=0.02, abs=1e-4)
     found = json.loads(ok("classify", trained / "run", trained / "test.txt", "--json", "-").stdout)
     assert found["auc"] > found["baselines"][BASELINE]["auc"]

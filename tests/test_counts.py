@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from conftest import invoke, ok, one_error, write_ring
+from conftest import invoke, ok, one_error, plain_calibration, write_ring
 from gradcheck import check_gradients
 
 import cardkge as counts
@@ -395,11 +395,11 @@ def test_what_is_left_out_early_is_what_is_not_accepted():
     model = counts.new_model(counts.Settings(model="complex", dim=6), 300, 4)
     for name, array in model.params.items():
         model.params[name] = rng.normal(0, 0.9, array.shape).astype(np.float32)
-    coefficients = np.tile([0.3, 0.5, -1.0], (4, 3, 1)) + rng.normal(0, 0.2, (4, 3, 3))
+    calibration = plain_calibration(*(np.array([[0.3], [0.5], [-1.0]]) + rng.normal(0, 0.2, (3, 4))), 0.4)
     triples = np.column_stack([rng.integers(n, size=400) for n in (300, 4, 300)])
     known = counts.KnownTails(triples, 300, 4)
     bounds = np.array([[0, np.inf], [0, 2], [1, 3], [2, np.inf]])
-    decoder = counts.Decoder(model, counts.Calibration(coefficients, 0.4), bounds, known)
+    decoder = counts.Decoder(model, calibration, bounds, known)
     heads, relations = (x.ravel() for x in np.meshgrid(np.arange(300), np.arange(4)))
     scores = model.score_tails(heads, relations)
     everything = decoder.decode(heads, relations, scores)
@@ -421,13 +421,13 @@ def test_a_prior_over_counts_decodes_as_its_weights_say():
     model = counts.new_model(counts.Settings(model="complex", dim=6), 200, 2)
     for name, array in model.params.items():
         model.params[name] = rng.normal(0, 0.9, array.shape).astype(np.float32)
-    coefficients = np.tile([0.3, 0.5, -3.0], (2, 3, 1))
+    calibration = plain_calibration([0.3, 0.3], 0.5, -3.0, 0.4)
     known = counts.KnownTails(np.column_stack([rng.integers(n, size=300) for n in (200, 2, 200)]), 200, 2)
     usual, of = rng.dirichlet(np.ones(16), (2, 13)), rng.integers(1, 99, (2, 13))
     of[1, 0] = 0
     prior = counts.CountPrior([rng.dirichlet(np.ones(9)), rng.dirichlet(np.ones(70))], usual, of, 0.6)
-    decoder = counts.Decoder(model, counts.Calibration(coefficients, 0.4), prior, known)
-    plain = counts.Decoder(model, counts.Calibration(coefficients, 0.4), None, known)
+    decoder = counts.Decoder(model, calibration, prior, known)
+    plain = counts.Decoder(model, calibration, None, known)
     decoder.floor = plain.floor = 1e-300
     heads, relations = (x.ravel() for x in np.meshgrid(np.arange(200), np.arange(2)))
     scores = model.score_tails(heads, relations)
@@ -475,7 +475,7 @@ def test_counts_learnt_from_heads_that_have_two_tails_each():
     facts = rng.permutation(facts)
     train, valid, missing = np.split(facts, [240, 300])
     model = counts.new_model(counts.Settings(model="distmult", dim=4), n, 1)
-    flat = counts.Calibration(np.array([[[0.0, 1e-9, np.log(0.9 / n)]] * 3]), len(valid) / 360)
+    flat = plain_calibration(0.0, 1e-9, np.log(0.9 / n), len(valid) / 360)
     prior = counts.learn_counts(model, flat, train, valid)
     assert prior.share == pytest.approx(0.5) and prior.counts[0][2] > 0.75
     np.testing.assert_allclose(prior.usual[0, :4].sum(1), [0, 1, 1, 0])  # all in scope have a tail, none has 3
@@ -535,7 +535,8 @@ def test_mined_bounds_are_a_prior_and_predict_says_so(mined, tmp_path):
     measures, _ = counts.evaluate_sets(run.best_model(), run.calibration, prior, data)
     ok("evaluate", mined, "--sets", "--json", tmp_path / "sets.json")
     assert json.loads((tmp_path / "sets.json").read_text())["log_loss"] == measures["log_loss"]
-    decoder = counts.Decoder(run.best_model(), run.calibration, prior, counts.KnownTails(data.train, 60, 3))
+    of_train = run.calibration.knowing("train")
+    decoder = counts.Decoder(run.best_model(), of_train, prior, counts.KnownTails(data.train, 60, 3))
     heads, relations = counts.scope_pairs(data.train, 60, 3)
     loops = np.column_stack((heads, relations, heads))
     decoder.excluded = decoder.known.joined(counts.KnownTails(loops, 60, 3))

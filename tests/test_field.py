@@ -454,8 +454,8 @@ def test_a_final_run_has_the_calibration_of_its_source(folder, tmp_path):
     assert invoke("train", "--final", tmp_path / "run", "--out", tmp_path / "final").exit_code == 0
     assert invoke("train", "--resume", "--out", tmp_path / "final", "--epochs", 7).exit_code == 0
     found = cardkge.load_run(tmp_path / "final")
-    assert found.epoch == 7 and (found.calibration.coefficients == source.coefficients).all()
-    assert (found.calibration.share, found.calibration.valid) == (source.share, source.valid)
+    assert found.epoch == 7 and (found.calibration.parameters == source.parameters).all()
+    assert (found.calibration.share == source.share).all() and found.calibration.bounds == source.bounds
     assert invoke("complete", tmp_path / "final", "--min-probability", 0, "--out", tmp_path / "new.tsv").exit_code == 0
     new = {line.rpartition("\t")[0] for line in (tmp_path / "new.tsv").read_text().splitlines()}
     assert new and not new & {*LINES, "cleo\tlikes\ttea", "anna\tknows\tcleo"}

@@ -6,11 +6,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from conftest import plain_calibration
 
 import cardkge
 from cardkge_tools.answers import decoding
 from cardkge_tools.answers.measures import evaluate_sets
 from cardkge_tools.definitions import measures
+
+SHARE = 0.4  # of what train lacks, known where the measures are taken
 
 # --- by hand
 
@@ -99,7 +102,7 @@ def random_graph(rng, n, r):
     )
 
 
-def all_candidates(model, calibration, bounds, dataset, loops):
+def all_candidates(model, coefficients, bounds, dataset, loops):
     """(p, is a fact, pair, score) of all candidates of all pairs in scope, and the pairs: (known, candidates, bounds,
     true count) of each. By the definitions, one (h, r) after another."""
     train, valid, test = (set(map(tuple, x.tolist())) for x in (dataset.train, dataset.valid, dataset.test))
@@ -112,9 +115,8 @@ def all_candidates(model, calibration, bounds, dataset, loops):
             scores = model.score(np.full(len(everyone), h), np.full(len(everyone), r), everyone).astype(float)
             its = {t for t in everyone.tolist() if (h, r, t) in known}
             open_ = [t for t in everyone.tolist() if t not in its and (t != h or r in looping or loops)]
-            z = cardkge.calibration_logits(
-                calibration.coefficients[r], scores[open_], cardkge.log_sum_exp(scores), np.array(len(its))
-            ) + math.log(1 - calibration.share)
+            a, b, c = coefficients[:, r]
+            z = a * scores[open_] + b * (scores[open_] - cardkge.log_sum_exp(scores[open_])) + c + math.log(1 - SHARE)
             limits = np.array([0, math.inf]) if bounds is None else bounds[r]
             try:
                 p = cardkge.conditioned(z, *(limits - len(its)))
@@ -170,10 +172,10 @@ def case_of(seed, ties=False):
     model = cardkge.new_model(cardkge.Settings(model="distmult", dim=3, dtype="float64"), n, r)
     for name, array in model.params.items():
         model.params[name] = np.round(rng.normal(0, 1, array.shape)) if ties else rng.normal(0, 1, array.shape)
-    coefficients = np.stack([rng.normal(0, 0.3, (r, 3)), rng.uniform(0.7, 1.5, (r, 3)), rng.normal(1.5, 1, (r, 3))], -1)
+    coefficients = np.stack([rng.uniform(0, 0.3, r), rng.uniform(0.7, 1.5, r), rng.normal(1.5, 1, r)])
     if ties:
-        coefficients[:] = [0.25, 0.75, 0.5]
-    return model, cardkge.Calibration(coefficients, 0.4), random_graph(rng, n, r)
+        coefficients[:] = [[0.25], [0.75], [0.5]]
+    return model, coefficients, random_graph(rng, n, r)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -182,10 +184,12 @@ def case_of(seed, ties=False):
 def test_sets_are_measured_as_the_definitions_say(monkeypatch, seed, kind, least, precision, loops):
     """With nothing left out of what is looked at: equal to the last digits."""
     monkeypatch.setattr(decoding, "LEFT_OUT", 1e-200)
-    model, calibration, dataset = case_of(seed)
+    model, coefficients, dataset = case_of(seed)
     bounds = None if BOUNDS[kind] is None else np.array(BOUNDS[kind], float)
-    expected = by_definition(all_candidates(model, calibration, bounds, dataset, loops), least, precision, 0)
-    found, _ = evaluate_sets(model, calibration, bounds, dataset, least=least, precision=precision, loops=loops)
+    expected = by_definition(all_candidates(model, coefficients, bounds, dataset, loops), least, precision, 0)
+    found, _ = evaluate_sets(
+        model, plain_calibration(*coefficients, SHARE), bounds, dataset, least=least, precision=precision, loops=loops
+    )
     assert found == {
         name: value if value is None else pytest.approx(value, rel=1e-9) for name, value in expected.items()
     }
@@ -197,10 +201,10 @@ def test_sets_are_measured_as_the_definitions_say(monkeypatch, seed, kind, least
 def test_ties_of_average_precision_are_one_step(monkeypatch):
     """Small whole numbers as parameters: many candidates with the same score, in other (h, r) too."""
     monkeypatch.setattr(decoding, "LEFT_OUT", 1e-200)
-    model, calibration, dataset = case_of(7, ties=True)
-    rows = all_candidates(model, calibration, None, dataset, False)
+    model, coefficients, dataset = case_of(7, ties=True)
+    rows = all_candidates(model, coefficients, None, dataset, False)
     expected = by_definition(rows, 0.5, None, 0)
-    found, _ = evaluate_sets(model, calibration, None, dataset)
+    found, _ = evaluate_sets(model, plain_calibration(*coefficients, SHARE), None, dataset)
     assert len(np.unique(rows[0].round(12))) < 0.9 * len(rows[0])
     for name in ("ap", "best_f1", "log_loss", "brier", "accepted", "f1"):
         assert found[name] == pytest.approx(expected[name], rel=1e-9)
@@ -211,12 +215,12 @@ def test_ties_of_average_precision_are_one_step(monkeypatch):
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_not_looked_at_is_one_tie_and_adds_little(seed):
     """As it is used: p at most 0.01 / N is not looked at, which adds to 0.01 for an (h, r) at most."""
-    model, calibration, dataset = case_of(seed)
-    calibration.coefficients[:, :, 2] -= 4
-    rows, floor = all_candidates(model, calibration, None, dataset, False), decoding.LEFT_OUT / model.n_entities
+    model, coefficients, dataset = case_of(seed)
+    coefficients[2] -= 4
+    rows, floor = all_candidates(model, coefficients, None, dataset, False), decoding.LEFT_OUT / model.n_entities
     expected = by_definition(rows, 0.02, None, floor)
     assert (rows[0] <= floor).sum() > 5
-    found, _ = evaluate_sets(model, calibration, None, dataset, least=0.02)
+    found, _ = evaluate_sets(model, plain_calibration(*coefficients, SHARE), None, dataset, least=0.02)
     rough = {"count_mae": 0.01, "log_loss": 0.01 * expected["pairs"] / expected["facts"], "brier": 1e-3}
     for name, value in expected.items():
         assert found[name] == pytest.approx(value, rel=1e-9, abs=rough.get(name, 1e-12)), name

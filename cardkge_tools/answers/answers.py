@@ -12,8 +12,9 @@ import numpy as np
 import kernels
 from cardkge import CardkgeError, probability
 from cardkge_tools import SPLITS
+from cardkge_tools.answers.calibration import CountPrior
 from cardkge_tools.answers.decoding import KnownTails, acceptable, block_of, complete, room_left, scope_pairs
-from cardkge_tools.answers.facts import fact_decoder
+from cardkge_tools.answers.facts import bounds_in_use, fact_decoder, found_bounds
 from cardkge_tools.answers.opening import aligned_data
 from cardkge_tools.answers.runs import load_run
 from cardkge_tools.definitions.softmax import without_loops
@@ -72,12 +73,12 @@ class TripleAnswer:
 class Answers:
     """The completions of a run's triples.
 
-    p is calibrated, and conditioned on the run's bounds, where the run is calibrated and its data is there. Else it is
-    sigma of the score: as the paper's losses mean it, and with a warning under softmax, which does not. CardkgeError
-    where the data is gone and is needed (`needed`), or the run is calibrated under softmax.
+    p is calibrated, given bounds (`bounds_in_use` of those named), where the run is calibrated and its data is there.
+    Else it is sigma of the score: as the paper's losses mean it, and with a warning under softmax, which does not.
+    CardkgeError where the data is gone and is needed (`needed`), or the run is calibrated under softmax.
     """
 
-    def __init__(self, folder, data=None, needed=False):
+    def __init__(self, folder, data=None, needed=False, bounds=None):
         self.run = run = load_run(folder)
         self.model, self.bounds, self.source = run.best_model(), run.bounds, ""
         self.softmax = run.settings.loss == "softmax"
@@ -87,7 +88,7 @@ class Answers:
         try:
             self.dataset = aligned_data(run, folder, data, download=False)
         except CardkgeError as error:
-            if needed or data:
+            if needed or data or bounds:
                 raise
             if self.softmax and run.calibration is not None:
                 raise CardkgeError(
@@ -100,16 +101,28 @@ class Answers:
         if self.dataset is None:
             return
         self.splits = [KnownTails(getattr(self.dataset, split), *self._sizes()) for split in SPLITS]
-        if run.calibration is not None and run.calibration.prior is not None:
-            self.source, self.soft = " (mined)", "; given the counts of train and valid, for which it is no limit"
-        elif not run.bounds.any():
-            self.bounds, self.source = find_bounds("mined", self.dataset)[0], " (mined)"
+        used = run.bounds
         if run.calibration is not None:
-            self.decoder = fact_decoder(run, self.dataset, folder, "all")  # what `complete` uses
+            used = bounds_in_use(run, self.dataset, folder, bounds)
+            self.decoder = fact_decoder(run, self.dataset, folder, "all", used)  # what `complete` uses
             self.exact = copy.copy(self.decoder)
             self.exact.floor = 1e-300  # however improbable, a tail is shown
+        elif bounds is not None:
+            used = found_bounds(bounds, self.dataset)
+        self.bounds = used
+        if isinstance(used, CountPrior):
+            self.soft = "; given the counts of train and valid, for which it is no limit"
+        if not used.any():  # a CountPrior forbids no number
+            mined = run.settings.bounds == "mined"
+            self.bounds = run.bounds if mined else find_bounds("mined", self.dataset)[0]
+            self.source = " (mined)"
         if run.settings.no_loops:
             self.loopless = without_loops(self.dataset.train, len(run.relations))
+
+    @property
+    def conditioned(self):
+        """Whether bounds, or what known counts teach, have a say in the probabilities."""
+        return self.calibrated and (bool(self.soft) or self.decoder.bounds.any())
 
     @property
     def calibrated(self):
@@ -287,7 +300,7 @@ class Answers:
         if self.model.reciprocal:  # ranks are by (t, r + R, ?), X_rt as ever by (h, r, t)
             with Threads(1) as threads:
                 x = exact_sums(self.model, True, np.array([relation]), np.array([tail]), threads)[0]
-        bounds = count.bound, tuple(self.run.bounds.of(relation, [tail], inverse=True)[0].tolist())
+        bounds = count.bound, tuple(self.bounds.of(relation, [tail], inverse=True)[0].tolist())
         sums = float(sums_of_sigma(of_tails[None])[0]), float(x)
         return TripleAnswer(completion, ranks, sums, bounds)
 

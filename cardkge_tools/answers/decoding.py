@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 import kernels
-from cardkge import CardkgeError, as_bounds, triple_keys
-from cardkge_tools.definitions.counting import N_KNOWN, calibration_logits
+from cardkge import CardkgeError, as_bounds, probability, triple_keys
+from cardkge_tools.definitions.counting import calibrated_log_odds, pair_features
 from cardkge_tools.engine.batches import Threads, sorted_distinct
 from cardkge_tools.engine.ranking import Queries, scored_blocks
 
@@ -22,18 +22,21 @@ def block_of(n_entities):
     return max(1, min(BLOCK, BLOCK_SCORES // n_entities))
 
 
-def log_odds(calibration, relations, scores, sums, known):
-    """Log odds, float64, that candidates of these scores are facts: steps 1 and 2 of `definitions/counting`.
+def log_odds(calibration, relations, log_softmax, features):
+    """Log odds (n,), float64, that candidates are facts, given that so many facts are known.
 
-    relations (n,); scores, sums (log sums of their (h, r)), known (tails of it): (n,) each."""
-    of_relation = calibration.coefficients[relations]
-    return calibration_logits(of_relation, scores, sums, known) + np.log1p(-calibration.share)
+    relations (n,); log_softmax (n,): over the candidates of their (h, r); features (n, F): `pair_features` of it."""
+    of_train, *_ = calibrated_log_odds(calibration.parameters[relations], log_softmax, features)
+    return of_train + np.log1p(-calibration.known_share[relations])
 
 
-def scores_of(calibration, relations, odds, sums, known):
-    """The scores (n,) whose `log_odds` are odds (n,): its inverse."""
-    slopes = calibration.coefficients[relations, np.minimum(known, N_KNOWN - 1), :2].sum(1)
-    return sums + (odds - log_odds(calibration, relations, sums, sums, known)) / slopes
+def log_softmax_of(calibration, relations, odds, features):
+    """The log softmax (n,) at which `log_odds` are odds (n,): its inverse; inf where the ceiling is lower."""
+    slope, offset, ceiling = np.split(calibration.parameters[relations], [1, -1], axis=1)
+    odds = odds - np.log1p(-calibration.known_share[relations])
+    with np.errstate(divide="ignore", invalid="ignore"):  # x = odds - log c - log(1 - exp(odds) / exp(logit c))
+        x = odds + np.logaddexp(0, -ceiling[:, 0]) - np.log(-np.expm1(np.minimum(odds - ceiling[:, 0], 0)))
+    return (x - (offset * features).sum(1)) / np.exp(slope[:, 0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +44,8 @@ class Decoded:
     """The candidates of n pairs (h, r), those of pair i at starts[i] : starts[i + 1], ascending by id.
 
     starts (n + 1,) int64; of each candidate its pair (row), id, score, and the probability p that it is a fact; of each
-    pair (n,) its known tails, how many candidates it has in all, and whether the data contradicts its bounds.
+    pair (n,) its known tails, how many candidates it has in all, whether the data contradicts its bounds, and where the
+    Decoder is asked for it (with_none) the probability that it has no tail but the known ones.
     """
 
     starts: np.ndarray
@@ -52,6 +56,7 @@ class Decoded:
     known: np.ndarray
     candidates: np.ndarray
     contradicted: np.ndarray
+    none: np.ndarray | None = None
 
     def expected(self):
         """(n,): the expected number of tails of each pair, the known ones among them."""
@@ -76,6 +81,7 @@ class Decoder:
         self.model, self.calibration, self.floor = model, calibration, LEFT_OUT / model.n_entities
         self.bounds = as_bounds(bounds, model.n_relations)
         self.known, self.excluded, self.wanted = known, known if excluded is None else excluded, wanted
+        self.with_none = False
         self.inverse, self._full = self.bounds.is_bounded(inverse=True), {}
 
     def decode(self, heads, relations, scores, need=0.0):
@@ -84,10 +90,6 @@ class Decoder:
         Given bounds of the inverse, p is 0 where (r, t) has as many known heads as it may have; the other candidates
         of (h, r) are conditioned without it."""
         n = len(heads)
-        sums, largest = np.empty(n), scores.max(1)
-        kernels.log_sums(scores, largest, sums)
-        if not np.isfinite(sums).all():
-            raise CardkgeError("a score is not finite: the parameters are too large for their dtype")
         count = self.known.count(heads, relations)
         lower, upper = (self.bounds.of(relations, heads) - count[:, None]).T
         excluded_starts, excluded = self.excluded.of(heads, relations)
@@ -95,12 +97,15 @@ class Decoder:
         if self.wanted is not None:
             wanted_starts, wanted = self.wanted.of(heads, relations)
         candidates = self.model.n_entities - np.diff(excluded_starts)
+        sums, best = self._sums(scores, excluded_starts, excluded)
+        features = pair_features(sums, count, best, self.calibration.centre, self.calibration.scale)
 
         weights = self.bounds.weights(relations, count)
         gain = np.log((weights[:, 1:] / weights[:, :-1]).max(1, initial=1.0))  # of a candidate's log odds, at most
 
         def least(odds):  # scores of candidates with these log odds; given a lower bound every one is looked at
-            return np.where(lower > 0, -np.inf, scores_of(self.calibration, relations, odds, sums, count))
+            of_odds = sums + log_softmax_of(self.calibration, relations, odds, features)
+            return np.where(lower > 0, -np.inf, of_odds)
 
         lists = excluded_starts, excluded, wanted_starts, wanted
         lowest = least(np.log(self.floor) - np.minimum(gain, MOST_GAIN))
@@ -115,7 +120,8 @@ class Decoder:
             starts, ids = self._live(scores, lowest, *lists)
         row = np.repeat(np.arange(n), np.diff(starts))
         found = scores[row, ids]
-        odds = np.clip(log_odds(self.calibration, relations[row], found, sums[row], count[row]), -1e6, 1e6)
+        odds = log_odds(self.calibration, relations[row], found - sums[row], features[row])
+        odds = np.clip(odds, -1e6, 1e6)
         full = self._are_full(relations, row, ids)
         open_row = row[~full]
         p, open_p = np.zeros(len(ids)), np.empty(len(open_row))
@@ -123,7 +129,8 @@ class Decoder:
         kernels.condition_sets(0, n, open_starts, odds[~full], lower, upper, weights, open_p)
         p[~full] = open_p
         contradicted = (upper < 0) | (np.ceil(lower) > candidates - np.bincount(row[full], minlength=n))
-        return Decoded(starts, row, ids, found, p, count, candidates, contradicted)
+        none = chances_of_none(open_starts, odds[~full], (lower, upper), weights) if self.with_none else None
+        return Decoded(starts, row, ids, found, p, count, candidates, contradicted, none)
 
     def room_of_tails(self, relations, tails):
         """(n,): how many new heads each (r, t) may get, by bounds of the inverse."""
@@ -140,6 +147,20 @@ class Decoder:
             here = relations[row] == relation
             full[here] = self._full[relation][ids[here]]
         return full
+
+    @staticmethod
+    def _sums(scores, starts, excluded):
+        """(n,) each: the log of the sum of exp(score) over the candidates, and the greatest score; 0 where there is no
+        candidate."""
+        candidates = scores.copy()
+        candidates[np.repeat(np.arange(len(scores)), np.diff(starts)), excluded] = -np.inf
+        sums, best = np.empty(len(scores)), candidates.max(1)
+        kernels.log_sums(candidates, best, sums)
+        empty = np.diff(starts) == scores.shape[1]
+        sums[empty], best[empty] = 0, 0
+        if not np.isfinite(sums).all():
+            raise CardkgeError("a score is not finite: the parameters are too large for their dtype")
+        return sums, best
 
     @staticmethod
     def _live(scores, least, *lists):
@@ -161,6 +182,22 @@ class Decoder:
 
         with Threads(threads) as pool:
             scored_blocks(self.model, Queries(heads, relations), pool, each, block_of(self.model.n_entities), progress)
+
+
+def chances_of_none(starts, odds, limits, weights):
+    """(n,): the probability that none of the candidates of each pair is a fact, given its bounds: P(0) w_0 over the sum
+    of P(j) w_j for j within the limits (lower, upper), P(j) the probability of j facts among independent candidates.
+
+    odds: log odds of the candidates, those of pair i at starts[i] : starts[i + 1]; limits: two arrays (n,), of new
+    tails; weights (1 or n, m + 1), the last of all sizes from m on."""
+    lower, upper = limits
+    width = max(int(np.minimum(upper, np.diff(starts)).max(initial=0)) + 2, weights.shape[1], 2)
+    sizes, chances = np.arange(width), np.empty((len(lower), width))
+    kernels.size_chances(starts, probability(odds), chances)
+    within = (lower[:, None] <= sizes) & (sizes <= upper[:, None])
+    chances *= within * weights[:, np.minimum(sizes, weights.shape[1] - 1)]
+    total = chances.sum(1)
+    return np.where(total > 0, chances[:, 0] / np.where(total > 0, total, 1), 0.0)
 
 
 def acceptable(decoded, room, least):

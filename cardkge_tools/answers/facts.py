@@ -1,8 +1,10 @@
 """New facts of runs: calibrated, completed, written; here or on a cluster."""
 
+import copy
 import dataclasses
 import functools
 import io
+import itertools
 import os
 
 import click
@@ -10,7 +12,7 @@ import numpy as np
 
 from cardkge import CardkgeError
 from cardkge_tools import SPLITS
-from cardkge_tools.answers.calibration import calibrate, learn_counts
+from cardkge_tools.answers.calibration import CountPrior, calibrate, learn_counts
 from cardkge_tools.answers.decoding import (
     Decoder,
     KnownAndLoops,
@@ -21,11 +23,14 @@ from cardkge_tools.answers.decoding import (
     probable,
     scope_pairs,
 )
-from cardkge_tools.answers.opening import open_run
+from cardkge_tools.answers.missing import SOURCES, missing_facts, read_missing, with_share
+from cardkge_tools.answers.opening import open_run, read_queries
 from cardkge_tools.answers.runs import save_calibration
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.own import LOADED
 from cardkge_tools.engine.ranking import check_finite
+from cardkge_tools.graph.bound_files import find_bounds
+from cardkge_tools.graph.bounds import GraphBounds, bound_of_fields, tsv_text
 from cardkge_tools.graph.rdf import format_of, is_literal, made_term, read_prefixes
 from cardkge_tools.graph.spelling import id_of
 from cardkge_tools.shell.files import replace_file
@@ -33,11 +38,24 @@ from cardkge_tools.shell.terminal import counter, say, this_command, warn
 from cardkge_tools.shell.workers import carry_out_on_cluster, output_of, this_program
 
 FEW = 10  # facts of valid; fitted on fewer, p is said to be of little worth
+ASSUMED = "assumed: p speaks of facts like those of test; where more is missing, more is true than promised"
 
 
-def calibrate_run(run, dataset, folder, threads, share=None, quiet=False):
-    """Calibrate a run on the valid split of its data, and keep that in its folder; quiet: what is said goes to
-    stderr."""
+@dataclasses.dataclass(frozen=True)
+class Fitting:
+    """What a calibration is fitted with: bounds as `find_bounds` names them (None: those of the run); a file of missing
+    facts, what is missing of the relations without numbers ("none", "pooled"), the share v of all relations."""
+
+    bounds: str | None = None
+    missing: str | None = None
+    elsewhere: str = "none"
+    share: float | None = None
+
+
+def calibrate_run(run, dataset, folder, threads, how=None, quiet=False):
+    """Calibrate a run on the valid split of its data, and keep that in its folder; how: a Fitting; quiet: what is said
+    goes to stderr. Returns the Missing that v is of."""
+    how = how or Fitting()
     if run.settings.final:
         raise CardkgeError(f"{folder}: it was trained on valid too, and has the calibration of the run it was made of")
     check_finite(run.best_model().params)
@@ -48,23 +66,32 @@ def calibrate_run(run, dataset, folder, threads, share=None, quiet=False):
             f"calibration: the facts of valid ({len(dataset.valid):,}) all stand in train too, so they say nothing of"
             " new ones; hold out others (`split`)"
         )
+    mined = (how.bounds or run.settings.bounds) == "mined"  # and no limits: `learn_counts`
+    bounds = no_bounds(run) if mined else run.bounds if how.bounds is None else found_bounds(how.bounds, dataset)
+    missing = missing_of(run, dataset, bounds, how)
     with counter("calibrating: (h, r)") as progress:
-        run.calibration = calibrate(
-            run.best_model(), dataset.train, dataset.valid, len(dataset.test), share, run.settings.seed, threads,
-            progress, types=run.types,
-        )  # fmt: skip
-    if run.settings.bounds == "mined":
-        of = run.best_model(), run.calibration, dataset.train, dataset.valid, run.settings.seed, threads, run.types
-        run.calibration = dataclasses.replace(run.calibration, prior=learn_counts(*of))
+        splits = dataset.train, dataset.valid
+        run.calibration = calibrate(run.best_model(), splits, missing.share, bounds, run.types, threads, progress)
+    text = None if how.bounds is None else text_of(bounds)
+    run.calibration = dataclasses.replace(run.calibration, bounds=text, missing=missing)
+    if mined:
+        run.calibration = dataclasses.replace(run.calibration, prior=_prior_of(run, dataset, threads))
     save_calibration(run, folder)
-    found = run.calibration
-    given = "as given" if share else f"{found.valid:,} / ({found.valid:,} + {found.missing:,}): test is what is missing"
-    say(f"calibrated on valid, which is taken for {found.share:.3g} of the facts that train lacks ({given})", err=quiet)
+    held = missing.valid.sum(), missing.test.sum(), np.maximum(missing.elsewhere, 0).sum()
+    where = ", ".join(f"{missing.source.count(source):,} {source}" for source in SOURCES if source in missing.source)
+    say(
+        f"calibrated on valid, which is taken for {held[0] / sum(held):.3g} of the facts that train lacks: {held[0]:,},"
+        f" beside {held[1]:,} of test and {held[2]:,.0f} that no file has (relations: {where})",
+        err=quiet,
+    )
+    if "assumed" in missing.source:
+        say(ASSUMED, err=quiet)
     if fresh < FEW:
         warn(
             f"calibrated on {fresh} new fact{'s' * (fresh > 1)} of valid: p puts answers in order, but may promise"
             " twice what is true, or four times; hold out some dozens of facts (`split --valid`) before you believe it"
         )
+    return missing
 
 
 def calibrated_run(run, folder):
@@ -74,12 +101,65 @@ def calibrated_run(run, folder):
     return run.calibration
 
 
+def missing_of(run, dataset, bounds, how):
+    """The Missing that a Fitting says, of a graph with these GraphBounds."""
+    given = None if how.missing is None else read_missing(how.missing, run.relations, run.prefixes)
+    missing = missing_facts(dataset, bounds, given, how.elsewhere, run.types)
+    return missing if how.share is None else with_share(missing, how.share)
+
+
+def no_bounds(run):
+    """GraphBounds of a run's graph that say nothing."""
+    return GraphBounds([], run.relations, run.types, run.entities)
+
+
+def found_bounds(what, dataset):
+    """The GraphBounds of `find_bounds`, with a warning for each of its notes."""
+    bounds, notes = find_bounds(what, dataset)
+    for note in notes:
+        warn(note)
+    return bounds
+
+
+def text_of(bounds):
+    """The text of a file of these GraphBounds: equal texts where the same is said."""
+    text = tsv_text([bound for bound in bounds.listed() if bound.lower > 0 or bound.upper < np.inf])
+    return "\n".join(sorted(text.removeprefix("\ufeff").split("\n")[:-1]))
+
+
 def run_bounds(run):
-    """The Bounds that condition the answers of a run; its CountPrior, if it has been calibrated with one (a run with
-    mined bounds has): the most that train happens to hold is no limit."""
-    if run.calibration is not None and run.calibration.prior is not None:
-        return run.calibration.prior
-    return run.bounds
+    """The Bounds that condition the answers of a run, those that its calibration was fitted through; its CountPrior, if
+    it was calibrated with one (of mined bounds): the most that train happens to hold is no limit."""
+    found = run.calibration
+    if found is None or (found.prior is None and found.bounds is None):
+        return run.bounds
+    if found.prior is not None:
+        return found.prior
+    fields = (line.split("\t") for line in found.bounds.split("\n") if line)
+    bounds = [bound_of_fields(each, "calibration.json", run.relations) for each in fields]
+    return GraphBounds(bounds, run.relations, run.types, run.entities)
+
+
+def bounds_in_use(run, dataset, folder, given=None, threads=None):
+    """The Bounds that condition answers: those given, as `find_bounds` names them, with a warning where the calibration
+    was fitted through others; else `run_bounds`."""
+    fitted = run_bounds(run)
+    prior = isinstance(fitted, CountPrior)
+    if given is None or (given == "mined" and prior):
+        return fitted
+    bounds = None if given == "mined" else found_bounds(given, dataset)
+    if given == "mined" or prior or text_of(bounds) != text_of(fitted):
+        warn(
+            f"--bounds {given}: the calibration was fitted through other bounds; these are used, but p holds better"
+            f" after: {this_command()} calibrate {folder} --bounds {given}"
+        )
+    return _prior_of(run, dataset, threads) if given == "mined" else bounds
+
+
+def _prior_of(run, dataset, threads):
+    """The CountPrior of a calibrated run."""
+    splits = dataset.train, dataset.valid
+    return learn_counts(run.best_model(), run.calibration, *splits, run.settings.seed, threads, run.types)
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -92,12 +172,16 @@ PARTS, PART_SCORES = 16, 2**33  # on a cluster: so many parts at least, of so ma
 @dataclasses.dataclass(frozen=True)
 class Completing:
     """What `complete` looks for: new facts of a relation (None: of all), beside what is known in train, valid ("valid":
-    with train) or all splits, accepted as `decoding.complete` does."""
+    with train) or all splits, accepted as `decoding.complete` does. bounds: as `bounds_in_use` takes them; queries: a
+    file of (h, r), in the place of the scope.
+    """
 
     relation: str | None = None
     known: str = "all"
     least: float = 0.5
     precision: float | None = None
+    bounds: str | None = None
+    queries: str | None = None
 
 
 def known_triples(dataset, known):
@@ -106,16 +190,33 @@ def known_triples(dataset, known):
     return np.concatenate([getattr(dataset, split) for split in SPLITS[:count]])
 
 
-def fact_decoder(run, dataset, folder, known):
-    """The Decoder of a run, beside what is known; loops are no candidates where train has none."""
+def fact_decoder(run, dataset, folder, known, bounds):
+    """The Decoder of a run, beside what is known, given these Bounds; loops are no candidates where train has none."""
     n, r = len(run.entities), len(run.relations)
     index = KnownTails(known_triples(dataset, known), n, r)
     excluded = KnownAndLoops(index, without_loops(dataset.train, r))
-    return Decoder(run.best_model(), calibrated_run(run, folder), run_bounds(run), index, excluded)
+    return Decoder(run.best_model(), calibrated_run(run, folder).knowing(known), bounds, index, excluded)
 
 
-def pairs_to_complete(run, dataset, relation):
-    """The (h, r) in scope, of one relation by name or of all."""
+def _decoder_of(what, run, dataset, folder, threads):
+    """The Decoder that looks for what `complete` looks for."""
+    calibrated_run(run, folder)
+    bounds = bounds_in_use(run, dataset, folder, what.bounds, threads)
+    return fact_decoder(run, dataset, folder, what.known, bounds)
+
+
+def pairs_to_complete(run, dataset, what):
+    """The (h, r) that are asked for, or else in scope, of one relation by name or of all; ordered by relation, head."""
+    if what.queries is not None:
+        entities, relations = ({name: i for i, name in enumerate(names)} for names in (run.entities, run.relations))
+        pairs = set()
+        for at, head, relation, _ in read_queries(what.queries, entities, relations, run.prefixes):
+            if head is None:
+                raise CardkgeError(f"{what.queries}:{at}: a query of heads; `complete` takes head<TAB>relation")
+            pairs.add((relations[relation], entities[head]))
+        found = np.array(sorted(pairs), np.int32).reshape(-1, 2)
+        return found[:, 1].copy(), found[:, 0].copy()
+    relation = what.relation
     chosen = None if relation is None else [id_of(run.relations, relation, "relation", run.prefixes)]
     return scope_pairs(dataset.train, len(run.entities), len(run.relations), chosen, run.types)
 
@@ -124,8 +225,8 @@ def complete_part(folder, what, part, out, data, threads):
     """Write what `probable` finds of a range of the (h, r) in scope, as .npz: what a worker of a cluster does. what:
     Completing, without a precision."""
     run, dataset = open_run(folder, data)
-    heads, relations = (each[slice(*part)] for each in pairs_to_complete(run, dataset, what.relation))
-    decoder = fact_decoder(run, dataset, folder, what.known)
+    heads, relations = (each[slice(*part)] for each in pairs_to_complete(run, dataset, what))
+    decoder = _decoder_of(what, run, dataset, folder, threads)
     file = io.BytesIO()
     np.savez(file, *probable(decoder, heads, relations, what.least, threads))
     replace_file(out, lambda stream: stream.write(file.getvalue()))
@@ -160,13 +261,40 @@ def probable_on_cluster(command, n_pairs, n_entities, address, threads, progress
     return joined_parts(parts)
 
 
-def complete_run(folder, what, out, data, threads, cluster=None):
+def write_completeness(run, decoder, pairs, path, threads):
+    """Write a line for each (h, r) of pairs (heads, relations): head, relation, number of known tails, expected number,
+    probability that there is no further one, given bounds; the last two empty where the data contradicts these."""
+    heads, relations = pairs
+    decoder, blocks = copy.copy(decoder), {}
+    decoder.with_none = True
+
+    def consume(first, last, decoded):
+        columns = decoded.known, decoded.expected(), decoded.none, decoded.contradicted
+        blocks[first] = list(zip(*(column.tolist() for column in columns), strict=True))
+
+    with counter("counted: (h, r)") as progress:
+        decoder.run(heads, relations, threads, consume, progress)
+    counts = itertools.chain.from_iterable(blocks[first] for first in sorted(blocks))
+    lines = (
+        f"{run.entities[h]}\t{run.relations[r]}\t{known}\t{'' if never else f'{expected:.6g}'}\t"
+        + ("" if never else f"{none:.6g}")
+        + "\n"
+        for h, r, (known, expected, none, never) in zip(heads.tolist(), relations.tolist(), counts, strict=True)
+    )
+    replace_file(path, lambda file: file.writelines(line.encode("utf-8") for line in lines))
+    say(f"{path}: known and expected numbers of tails of {len(heads):,} (h, r)", err=True)
+
+
+def complete_run(folder, what, out, data, threads, cluster=None, completeness=None):
     """Write the new facts (what: Completing) of all (h, r) in scope, best first. cluster: the address of a Dask
-    scheduler, whose workers look for them; data: where these find the run's data now."""
+    scheduler, whose workers look for them; data: where these find the run's data now; completeness: a file to
+    `write_completeness` to."""
     run, dataset = open_run(folder, data)
     write = writer_of(out, run, dataset)
-    heads, relations = pairs_to_complete(run, dataset, what.relation)
-    decoder = fact_decoder(run, dataset, folder, what.known)
+    heads, relations = pairs_to_complete(run, dataset, what)
+    decoder = _decoder_of(what, run, dataset, folder, threads)
+    if completeness is not None:
+        write_completeness(run, decoder, (heads, relations), completeness, threads)
     with counter("completed: (h, r)") as progress:
 
         def look(least):
@@ -174,6 +302,8 @@ def complete_run(folder, what, out, data, threads, cluster=None):
                 return probable(decoder, heads, relations, least, threads, progress)
             command = ["complete", os.path.abspath(folder), "--known", what.known, "--out", "/dev/stdout"]
             command += ["--relation", what.relation] * (what.relation is not None)
+            command += ["--bounds", absolute_bounds(what.bounds)] * (what.bounds is not None)
+            command += ["--queries", os.path.abspath(what.queries or "")] * (what.queries is not None)
             command += ["--data", str(data)] * (data is not None)
             command += ["--model", LOADED[run.settings.model]] if run.settings.model in LOADED else []
             sizes = len(heads), len(run.entities)
@@ -200,6 +330,14 @@ def complete_run(folder, what, out, data, threads, cluster=None):
     replace_file(out, lambda file: file.writelines(line.encode("utf-8") for line in lines))
     expected = f", of which {p.sum():,.0f} are expected to be true" if len(p) else ""
     say(f"{out}: {len(p):,} new facts of {len(heads):,} (h, r){expected}")
+
+
+def absolute_bounds(bounds):
+    """The same --bounds for a process in another folder."""
+    if bounds in ("none", "mined"):
+        return bounds
+    files = [bounds] if os.path.exists(bounds) else [part.strip() for part in bounds.split(",")]
+    return ",".join(map(os.path.abspath, files))
 
 
 def writer_of(out, run, dataset):

@@ -6,7 +6,7 @@ be none.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from cardkge_tools.graph.spelling import Known
 from cardkge_tools.shell.files import read_fields
 
 FEWEST = 20  # facts missing from train: with fewer, noise decides; v_r is then that of all relations together
+MOST = 1 - 1e-6  # of a share: with all of it known there would be no new fact, however sure
+KEYS = "valid", "test", "missing", "missing_from"  # in calibration.json: V_r, T_r, M_r and where that is from
 SOURCES = "given", "numbers", "assumed", "pooled"
 
 
@@ -47,7 +49,23 @@ class Missing:
             return self.share
         assumed = np.array([source == "assumed" for source in self.source])
         held = (self.valid + self.test) / np.maximum(self.valid + self.test + np.maximum(self.elsewhere, 0), 1)
-        return np.where(assumed, self.share, np.maximum(held, self.share))
+        return np.where(assumed, self.share, np.minimum(np.maximum(held, self.share), MOST))
+
+    def rows(self):
+        """What calibration.json says of each relation."""
+        columns = self.valid.tolist(), self.test.tolist(), self.elsewhere.tolist(), self.source
+        return [dict(zip(KEYS, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    @classmethod
+    def of_rows(cls, rows, share):
+        """The Missing of `rows`, with v_r (R,); None where they do not say it. ValueError where one is none."""
+        if not rows or not all(key in rows[0] for key in KEYS):
+            return None
+        *numbers, source = ([row[key] for row in rows] for key in KEYS)
+        valid, test, elsewhere = (np.array(column, np.float64) for column in numbers)
+        if not np.isfinite(np.stack((valid, test, elsewhere))).all() or not set(source) <= set(SOURCES):
+            raise ValueError("what is missing is out of range")
+        return cls(valid.astype(int), test.astype(int), elsewhere, source, np.full(len(rows), np.inf), share)
 
 
 def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
@@ -112,7 +130,16 @@ def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
                 denominator[r] += elsewhere_of[r]
     pooled = numerator.sum() / denominator.sum() if denominator.sum() else 0.5
     share = np.where(denominator < FEWEST, pooled, np.maximum(numerator, 0.5) / np.maximum(denominator, 1))
-    return Missing(*held, elsewhere_of, source, limit, np.minimum(share, 1 - 1e-6), tuple(notes))
+    return Missing(*held, elsewhere_of, source, limit, np.minimum(share, MOST), tuple(notes))
+
+
+def with_share(missing, share):
+    """The Missing of the same splits in which valid holds this share of what train lacks, in each relation; where that
+    leaves something for elsewhere, M_r is in proportion to what is held out of the relation, and given."""
+    held = missing.valid + missing.test
+    beside = max(missing.valid.sum() / share / max(held.sum(), 1) - 1, 0)
+    source = ["given" if beside else "assumed"] * len(held)
+    return replace(missing, elsewhere=beside * held, source=source, share=np.full(len(held), float(share)), notes=())
 
 
 def unseen_tails(facts, n_relations):

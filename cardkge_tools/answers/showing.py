@@ -8,62 +8,153 @@ from pathlib import Path
 import click
 import numpy as np
 
-from cardkge import CardkgeError
+from cardkge import probability
 from cardkge_tools.answers.answers import Answers
-from cardkge_tools.answers.facts import calibrate_run, calibrated_run, run_bounds
+from cardkge_tools.answers.calibration import CountPrior
+from cardkge_tools.answers.facts import bounds_in_use, calibrate_run, calibrated_run
 from cardkge_tools.answers.figures import import_pyplot, plot_facts
-from cardkge_tools.answers.measures import evaluate_sets
-from cardkge_tools.answers.opening import open_run, open_to_measure
+from cardkge_tools.answers.measures import MOST_TAILS, evaluate_sets, read_truth
+from cardkge_tools.answers.opening import open_run, open_to_measure, read_queries
+from cardkge_tools.definitions.measures import broken_promises
 from cardkge_tools.graph.spelling import id_of
-from cardkge_tools.shell.files import is_stdout, read_blocks, read_json, refuse_the_same, replace_file, write_json
-from cardkge_tools.shell.terminal import counter, interval, table
+from cardkge_tools.shell.files import is_stdout, read_json, refuse_the_same, replace_file, write_json
+from cardkge_tools.shell.terminal import counter, interval, shown, table, warn
 
 
-def calibrate_command(folder, data, share, threads, json_file):
-    """`calibrate`: what came of it as a table, or as JSON, what calibration.json says."""
+def calibrate_command(folder, data, how, threads, json_file):
+    """`calibrate`, with a Fitting: what came of it as a table, or as JSON, what calibration.json says."""
     run, dataset = open_run(folder, data, calibrated=False)
-    calibrate_run(run, dataset, folder, threads, share, quiet=is_stdout(json_file))
+    missing = calibrate_run(run, dataset, folder, threads, how, quiet=is_stdout(json_file))
     if json_file:
         write_json(json_file, read_json(Path(folder) / "calibration.json"))
     if not is_stdout(json_file):
-        show_calibration(run, dataset)
+        show_calibration(run, missing)
 
 
-def show_calibration(run, dataset):
-    """A line for each relation: the facts of valid, and what a score means there."""
-    counts = np.bincount(dataset.valid[:, 1], minlength=len(run.relations))
-    rows = []
-    for name, valid, coefficients in zip(run.relations, counts, run.calibration.coefficients, strict=True):
-        cells = [f"{a:.2f} {b:.2f} {c:.2f}" for a, b, c in coefficients]
-        rows.append([name, f"{valid:,}", *cells])
-    headers = ["relation", "valid", "a b c, no known tail", "one", "more"]
-    table(rows, headers, "lr")
-    click.echo("log odds of a fact = a score + b log_softmax + c")
+def show_calibration(run, missing):
+    """A line for each relation: what is missing of it, and what a score means there."""
+    parameters = run.calibration.parameters
+    columns = {
+        "relation": run.relations,
+        "valid": [f"{x:,}" for x in missing.valid.tolist()],
+        "test": [f"{x:,}" for x in missing.test.tolist()],
+        "elsewhere": [f"{x:,.0f}" for x in missing.elsewhere.tolist()],
+        "from": missing.source,
+        "at most": [_most_missing(*each) for each in zip(missing.source, missing.limit.tolist(), strict=True)],
+        "share": [f"{x:.3f}" for x in missing.share.tolist()],
+        "slope": [f"{x:.2f}" for x in np.exp(parameters[:, 0]).tolist()],
+        "ceiling": [f"{x:.2f}" for x in probability(parameters[:, -1]).tolist()],
+    }
+    table([list(row) for row in zip(*columns.values(), strict=True)], list(columns), "lrrrlrrrr")
+    for note in missing.notes:
+        click.echo(note)
+    click.echo("valid, test, elsewhere (in no file): facts that train lacks; share: the part of them that valid holds")
+    click.echo("probability of a fact = ceiling * sigma(slope * log softmax + what is known of head and relation)")
+
+
+def _most_missing(source, limit):
+    """How many facts upper bounds leave for elsewhere; nothing where there is no such limit, or numbers say more."""
+    return "" if source == "numbers" or math.isinf(limit) else f"{limit:,.0f}"
 
 
 # ------------------------------------------------------------------------------------------------------------------
 # evaluate --sets
 # ------------------------------------------------------------------------------------------------------------------
 
+KNOWN_TAILS = [str(k) for k in range(MOST_TAILS)] + [f"{MOST_TAILS} or more"]
 SHARES = "ap", "best_f1", "f1", "precision", "recall"  # shown in percent
 
 
-def evaluate_command(folder, data, options, threads, json_file, plot):
-    """`evaluate --sets`: a table, and JSON and figures where they are asked for; options: of `SetOptions`."""
-    pyplot = import_pyplot(plot) if plot else None
+@dataclass(frozen=True)
+class Measuring:
+    """What `evaluate --sets` is told: as `SetOptions`; bounds as `bounds_in_use` takes them; truth: a file of whole
+    answers; by: the parts that are shown, of "relation" and "known"; plot: a file to draw in."""
+
+    min_probability: float = 0.5
+    precision: float | None = None
+    loops: bool = False
+    bounds: str | None = None
+    truth: str | None = None
+    by: tuple[str, ...] = ()
+    plot: str | None = None
+
+
+def evaluate_command(folder, data, how, threads, json_file):
+    """`evaluate --sets` (how: Measuring): tables, and JSON and figures where they are asked for."""
+    pyplot = import_pyplot(how.plot) if how.plot else None
     run, dataset = open_to_measure(folder, data)
-    how = run.best_model(), calibrated_run(run, folder), run_bounds(run), dataset, threads
+    calibration, truth = calibrated_run(run, folder), None
+    bounds = bounds_in_use(run, dataset, folder, how.bounds, threads)
+    if how.truth:
+        truth, note = read_truth(how.truth, run)
+        if note:
+            warn(note)
+    options = {"least": how.min_probability, "precision": how.precision, "loops": how.loops, "truth": truth}
     with counter("looked at: (h, r)") as progress:
-        measures, details = evaluate_sets(*how, progress, types=run.types, **options)
+        measures, details = evaluate_sets(
+            run.best_model(), calibration, bounds, dataset, threads, progress, types=run.types, **options
+        )
+    names = {"relation": run.relations, "known": KNOWN_TAILS}
+    parts = {by: named_parts(names[by], details["parts"][by]) for by in names}
     if json_file:
-        write_json(json_file, measures)
+        write_json(json_file, measures | ({"by": {by: parts[by] for by in dict.fromkeys(how.by)}} if how.by else {}))
     if not is_stdout(json_file):
-        show_facts(measures, run.bounds.any())
-    if plot:
-        plot_facts(pyplot, measures, details, plot)
+        conditioned = bounds.any() or isinstance(bounds, CountPrior)
+        show_facts(measures, conditioned, what_is_true(calibration.missing, truth))
+        for by in dict.fromkeys(how.by):
+            show_parts(by, parts[by])
+    warn_of_parts(run, details["parts"], truth)
+    if how.plot:
+        plot_facts(pyplot, measures, details, how.plot)
 
 
-def show_facts(measures, conditioned):
+def what_is_true(missing, truth):
+    """What stands beside the precision: what counts as true."""
+    if truth is not None:
+        return "the whole answers are known"
+    if missing is not None and "assumed" not in missing.source and not (missing.elsewhere > 0).any():
+        return "test alone counts as true, and is all that is missing"
+    return "test alone counts as true: a floor where more than test is missing"
+
+
+def named_parts(names, parts):
+    """{name: {"pairs", "accepted", "promised", "kept", "facts"}} of `promised_and_kept`, fractions, None for NaN."""
+    keys = "pairs", "accepted", "promised", "kept", "facts"
+    rows = zip(*([None if x != x else x for x in parts[key].tolist()] for key in keys), strict=True)
+    return {name: dict(zip(keys, row, strict=True)) for name, row in zip(names, rows, strict=True)}
+
+
+def show_parts(by, parts):
+    """The table of `named_parts`."""
+    rows = [
+        [
+            name,
+            *(f"{part[key]:,}" for key in ("pairs", "accepted", "facts")),
+            *map(_percent, (part["promised"], part["kept"])),
+        ]
+        for name, part in parts.items()
+    ]
+    click.echo()
+    table(rows, [{"known": "known tails"}.get(by, by), "(h, r)", "accepted", "facts", "promised", "kept"])
+
+
+def warn_of_parts(run, parts, truth):
+    """One line on the parts in which promised and kept are far apart, the three worst by name."""
+    missing, far = run.calibration.missing, []
+    for by, of in parts.items():
+        for i in broken_promises(of["accepted"], of["promised"], of["kept"]).tolist():
+            name = run.relations[i] if by == "relation" else f"{KNOWN_TAILS[i]} known tails"
+            promised, kept, accepted = (of[key][i] for key in ("promised", "kept", "accepted"))
+            floor = truth is None and by == "relation" and missing is not None and missing.elsewhere[i] > 0
+            said = f"{shown(name)} (promised {100 * promised:.1f} %, kept {100 * kept:.1f} % of {accepted:,}"
+            far.append((abs(promised - kept), f"{said}{', a floor' if floor else ''})"))
+    far = [text for _, text in sorted(far, key=lambda each: -each[0])]
+    if far:
+        more = f", and {len(far) - 3:,} more" if len(far) > 3 else ""
+        warn(f"promised and kept differ by more than 8 points: {', '.join(far[:3])}{more}")
+
+
+def show_facts(measures, conditioned, what_counts):
     """The measures of `evaluate_sets` as a table of two columns, with what each is."""
     percent = {name: "-" if measures[name] is None else f"{100 * measures[name]:.2f} %" for name in SHARES}
     threshold = measures["threshold"]
@@ -71,7 +162,7 @@ def show_facts(measures, conditioned):
         ["average precision", percent["ap"], f"of all candidates of {measures['pairs']:,} (h, r)"],
         ["best F1", percent["best_f1"], "at the threshold that suits test best"],
         ["F1", percent["f1"], f"of {measures['accepted']:,} accepted, against {measures['facts']:,} facts of test"],
-        ["precision", percent["precision"], "test alone counts as true: a floor"],
+        ["precision", percent["precision"], what_counts],
         ["mean probability", _percent(measures["mean_probability"]), "of the accepted: the precision that is promised"],
         ["recall", percent["recall"], "" if threshold is None else f"accepted down to p = {threshold:.3f}"],
         ["calibration error", f"{100 * measures['ece']:.2f} %", "15 bins of the candidates with p >= 0.1"],
@@ -100,12 +191,13 @@ def _percent(value):
 @dataclass(frozen=True)
 class Shown:
     """Which completions `predict` shows: the first `top` with p of at least min_probability, known ones too or not, and
-    X_hr (x) under softmax too."""
+    X_hr (x) under softmax too. bounds: as `bounds_in_use` takes them."""
 
     top: int = 10
     min_probability: float = 0.0
     hide_known: bool = False
     x: bool = False
+    bounds: str | None = None
 
     def of(self, completions):
         """An iterator over those of some completions."""
@@ -120,7 +212,7 @@ class Shown:
 def show_completions(folder, query, shown, data, json_file=None):
     """The likeliest tails of (head, relation, None), or heads of (None, relation, tail), as a table; and how many are
     expected, beside the bound. query: the three names; json_file: also as JSON."""
-    answers, (head, relation, tail) = Answers(folder, data, shown.hide_known), query
+    answers, (head, relation, tail) = Answers(folder, data, shown.hide_known, shown.bounds), query
     run, with_x = answers.run, shown.x or not answers.softmax
     r = id_of(run.relations, relation, "relation", run.prefixes)
     entity = id_of(run.entities, head if tail is None else tail, "entity", run.prefixes)
@@ -147,8 +239,8 @@ def show_count(answers, answer, with_x):
     """The lines below the tails of a head."""
     count, bound = answer.count, f"bound {interval(*answer.count.bound)}{answers.source}"
     if answers.calibrated:
-        unbounded = not answers.run.bounds.any()
-        given = "; the run has no bounds, and is not conditioned" if unbounded else answers.soft
+        none = f"; {'no bounds are in use' if answers.run.bounds.any() else 'the run has no bounds'}"
+        given = answers.soft if answers.conditioned else f"{none}, and is not conditioned"
         click.echo(f"expected count = {count.expected:.2f}, of which {count.known} known, {bound}{given}")
     if with_x:
         click.echo(f"X_hr = {answer.x:.2f}, {bound}")
@@ -206,7 +298,7 @@ def _in_json(bound):
 
 def show_triple(folder, query, shown, data, json_file=None):
     """The score and the probability of one triple, and its ranks as a tail and as a head, raw and filtered."""
-    answers, (head, relation, tail) = Answers(folder, data, needed=True), query
+    answers, (head, relation, tail) = Answers(folder, data, True, shown.bounds), query
     run, with_x = answers.run, shown.x or not answers.softmax
     h, t = (id_of(run.entities, name, "entity", run.prefixes) for name in (head, tail))
     found = answers.triple(h, id_of(run.relations, relation, "relation", run.prefixes), t)
@@ -237,7 +329,7 @@ def answer_queries(folder, queries, shown, data, out):
     relation, tail, probability, score and the split it is known from (- for none), best first in each."""
     if out is not None:
         refuse_the_same(queries, out)
-    answers = Answers(folder, data, shown.hide_known)
+    answers = Answers(folder, data, shown.hide_known, shown.bounds)
     run = answers.run
     entities, relations = ({name: i for i, name in enumerate(names)} for names in (run.entities, run.relations))
 
@@ -255,31 +347,3 @@ def answer_queries(folder, queries, shown, data, out):
             click.echo(line, nl=False)
     else:
         replace_file(out, lambda file: file.writelines(line.encode("utf-8") for line in lines()))
-
-
-def read_queries(path, entities, relations, prefixes=None):
-    """Yield (line number, head, relation, None) or (line number, None, relation, tail) of a file of queries;
-    CardkgeError where a line is none, or a name is unknown."""
-    for number, text in read_blocks(path):
-        for at, line in enumerate(text[:-1].split("\n"), number):
-            if not line.strip():
-                continue
-            fields = line.split("\t")
-            head, relation, tail = [*fields, "?", "?"][:3] if len(fields) in (2, 3) else ("", "", "")
-            if (head == "?") == (tail == "?"):
-                form = "head<TAB>relation, or ?<TAB>relation<TAB>tail"
-                raise CardkgeError(f"{path}:{at}: not a query, {line[:80]!r}; expected {form}")
-            given = _known_name(entities, tail if head == "?" else head, "entity", f"{path}:{at}", prefixes)
-            relation = _known_name(relations, relation, "relation", f"{path}:{at}", prefixes)
-            yield at, *((None, relation, given) if head == "?" else (given, relation, None))
-
-
-def _known_name(names, name, kind, where, prefixes):
-    """The name as the run spells it, with a warning where that is another way."""
-    if name in names:
-        return name
-    try:
-        spelt = list(names)
-        return spelt[id_of(spelt, name, kind, prefixes)]
-    except CardkgeError as error:
-        raise CardkgeError(f"{where}: {error}") from error

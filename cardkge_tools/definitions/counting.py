@@ -188,3 +188,137 @@ def conditioned(log_odds, lower, upper, weights=(1.0,)):
         answers[i] = probability(np.logaddexp.reduce(forward[i] + inside) - np.logaddexp.reduce(forward[i] + outside))
         backward = np.logaddexp(inside, outside)
     return np.maximum.accumulate(answers)[np.cumsum(counts) - counts][which]  # rounding turns no order round
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# Calibration through the bounds
+# ------------------------------------------------------------------------------------------------------------------
+
+
+N_FEATURES = 6  # of (h, r)
+
+
+def pair_features(log_sums, known, best, centre=0.0, scale=1.0):
+    """What the offset of (h, r) is made of, (n, N_FEATURES): 1; whether it has no known tail; whether it has two or
+    more; and less their means, in standard deviations: its log sum, log(1 + known tails), the log softmax of its best
+    candidate.
+
+    log_sums, best (n,): the log of the sum of exp(score) over the candidates, and the greatest score; known (n,): how
+    many tails are known, and so are no candidates; centre, scale (3,): means and standard deviations at the fit.
+    """
+    known, best = np.asarray(known), np.asarray(best, np.float64)
+    numbers = (np.column_stack((log_sums, np.log1p(known), best - log_sums)) - centre) / scale
+    return np.column_stack((np.ones(len(known)), known == 0, known >= 2, numbers))
+
+
+def calibrated_log_odds(parameters, log_softmax, features):
+    """log o of candidates: o = pi / (1 - pi), pi = ceiling * sigma(x), x = slope * log_softmax + offset.
+
+    parameters (..., 1 + F + 1): the logarithm of the slope, the coefficients of the offset, the logit of the ceiling.
+    log_softmax (...): over the candidates of (h, r). features (..., F): of (h, r), the same for all its candidates, so
+    that offset = coefficients . features and a slope above 0 leave them in the order of their scores, ties included.
+
+    Returns (log o, d log o / d x, d log o / d logit of the ceiling), each (...). With c the ceiling,
+    o = c e^x / (1 + (1 - c) e^x), which grows from 0 to c / (1 - c).
+    """
+    logit = parameters[..., -1]
+    x = np.exp(parameters[..., 0]) * log_softmax + (parameters[..., 1:-1] * features).sum(-1)
+    above = x - np.logaddexp(0, logit)  # log((1 - c) e^x)
+    log_odds = x - np.logaddexp(0, -logit) - np.logaddexp(0, above)
+    return log_odds, probability(-above), probability(-logit) * (1 + np.exp(log_odds))
+
+
+def log_size_sums(log_odds, log_rest, most):
+    """log of sum over the sets of j = 0..most candidates of the product of their odds, (most + 1,).
+
+    log_odds (n,): of the candidates that are told apart; log_rest: log of the sum of the odds of all others, which are
+    so many and so improbable that their number is Poisson: together they count as sum^j / j! (-inf: there are none).
+    """
+    sums = np.array([j * log_rest if j else 0.0 for j in range(most + 1)])
+    sums -= np.append(0, np.cumsum(np.log(np.arange(1, most + 1))))
+    for x in log_odds:
+        sums[1:] = np.logaddexp(sums[1:], sums[:-1] + x)
+    return sums
+
+
+def log_partition(log_odds, log_rest, lower, upper):
+    """log Z: of the sum over the sets with lower to upper members of the product of their odds. Where upper is inf,
+    sizes are taken so far that what is left out is below a part in 1e16."""
+    lower = max(math.ceil(lower), 0)
+    if math.isinf(upper):
+        mean = math.exp(log_rest)
+        upper = max(lower, len(log_odds)) + math.ceil(mean + 10 * math.sqrt(mean) + 30)
+    upper = math.floor(upper)
+    if upper < lower or upper < 0:
+        return -math.inf
+    return float(np.logaddexp.reduce(log_size_sums(log_odds, log_rest, upper)[lower:]))
+
+
+def thinned_likelihood(log_odds, log_rest, found, share, lower, upper):
+    """log P(V), the probability that of the new tails S of one (h, r) exactly those `found` (n,) bool got into valid.
+
+    P(S) is proportional to the product of the odds of its members, on the sets of lower to upper members; each member
+    gets into valid with probability `share` v, whatever the others do. Summed over what S holds beside V:
+
+        P(V) = v^|V| prod_{t in V} o_t Z'(odds (1 - v) o of the candidates outside V; sizes less |V|) / Z(odds o; sizes)
+
+    Returns (log P, d / d log odds (n,), d / d log_rest). The derivative is 1 - p_t in V and p'_t - p_t outside, where
+    p = o_t Z(without t; sizes less 1) / Z(sizes) is the probability that t is in S, and p' the same of Z'.
+    """
+    outside = ~found
+    size = int(found.sum())
+    both = (
+        (-1, log_odds, log_rest, lower, upper, np.ones(len(log_odds), bool)),
+        (1, log_odds + math.log1p(-share), log_rest + math.log1p(-share), lower - size, upper - size, outside),
+    )
+    value = size * math.log(share) + log_odds[found].sum()
+    d_odds, d_rest = found.astype(float), 0.0
+    for sign, x, rest, low, high, members in both:
+        total = log_partition(x[members], rest, low, high)
+        value += sign * total
+        for t in np.flatnonzero(members):
+            others = members.copy()
+            others[t] = False
+            d_odds[t] += sign * math.exp(x[t] + log_partition(x[others], rest, low - 1, high - 1) - total)
+        d_rest += sign * math.exp(rest + log_partition(x[members], rest, low - 1, high - 1) - total)
+    return value, d_odds, d_rest
+
+
+def calibration_objective(parameters, queries, centre, precision):
+    """What the fit makes small, and its gradient: minus the weighted sum of log P(V) over the (h, r), plus a normal
+    prior, 1/2 sum precision (parameters - centre)^2.
+
+    parameters, centre, precision (1 + F + 1,): logarithm of the slope, offset, logit of the ceiling. queries: for each
+    (h, r) a dict of log_softmax (n,), found (n,) bool, weights (n,), of its candidates: those with weight 1 are told
+    apart, the others stand for so many improbable ones and are added up; features (F,); lower, upper: the bounds less
+    the known tails; known_share s: the share of the facts that train lacks which is known here, so that odds are
+    (1 - s) o; share v: that of the others which valid holds; weight: how many (h, r) it stands for.
+
+    A toy, of two heads with three candidates each, scores log 4, log 2, log 1 and log 6, log 1, log 1, slope 1, offset
+    log 3.5 and log 4, no ceiling (c = 1), v = 1/2. Odds are e^offset softmax. The first head has at most one tail, and
+    valid holds its best: softmax 4/7, 2/7, 1/7, odds 2, 1, 1/2, Z = 1 + 3.5 = 4.5, V takes all the room, so that Z' = 1
+    and P(V) = 1/2 * 2 / 4.5 = 2/9. The second has no bound and nothing in valid: odds 3, 1/2, 1/2, P(V) = (1 + 3/2)
+    (1 + 1/4)^2 / ((1 + 3) (1 + 1/2)^2) = 125/288. The value is -log(2/9) - log(125/288) = 2.3388; of the first head's
+    best candidate d log P / d x = 1 - 2/4.5 = 5/9, of the second's p' - p = 3/5 - 3/4 = -3/20.
+    """
+    parameters = np.asarray(parameters, np.float64)
+    away = parameters - centre
+    value, gradient = 0.5 * (precision * away * away).sum(), precision * away
+    for query in queries:
+        x, found, features = query["log_softmax"], query["found"], query["features"]
+        log_odds, d_x, d_ceiling = calibrated_log_odds(parameters, x, features)
+        log_odds = log_odds + math.log1p(-query["known_share"])
+        apart = query["weights"] == 1
+        terms = (log_odds + np.log(query["weights"]))[~apart]
+        log_rest = np.logaddexp.reduce(terms) if len(terms) else -math.inf
+        log_p, d_apart, d_rest = thinned_likelihood(
+            log_odds[apart], log_rest, found[apart], query["share"], query["lower"], query["upper"]
+        )
+        d_odds = np.zeros(len(x))
+        d_odds[apart] = d_apart
+        d_odds[~apart] = d_rest * np.exp(terms - log_rest) if len(terms) else 0.0
+        d_offset = (d_odds * d_x).sum()
+        d_slope = (d_odds * d_x * x).sum() * math.exp(parameters[0])
+        value -= query["weight"] * log_p
+        gradient -= query["weight"] * np.concatenate(([d_slope], d_offset * features, [(d_odds * d_ceiling).sum()]))
+    return value, gradient

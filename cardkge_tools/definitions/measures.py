@@ -123,3 +123,27 @@ def out_of_bounds(expected, bounds, contradicted, tolerance=1e-9):
     lower, upper = np.asarray(bounds, np.float64).T
     outside = (expected < lower - tolerance) | (expected > upper + tolerance)
     return float((outside & ~np.asarray(contradicted, bool)).mean())
+
+
+def promised_and_kept(n_parts, pairs, accepted, facts):
+    """What is promised and what is kept in each of some parts: arrays (n_parts,) of the number of (h, r), of what is
+    accepted, of its mean p ("promised"), of the share that is a fact ("kept", both NaN where nothing is accepted), and
+    of the number of facts of test.
+
+    pairs (n,) int: the part that each (h, r) is of; accepted: of each candidate that is, its part, its p and whether it
+    is a fact, (m,) each; facts (k,) int: the part of each fact of test.
+    """
+    part, p, is_fact = accepted
+    count = np.bincount(part, minlength=n_parts)
+    with np.errstate(invalid="ignore"):
+        promised, kept = (np.bincount(part, weights, n_parts) / count for weights in (p, is_fact))
+    numbers = (np.bincount(each, minlength=n_parts) for each in (pairs, facts))
+    return dict(zip(("pairs", "facts"), numbers), accepted=count, promised=promised, kept=kept)
+
+
+def broken_promises(accepted, promised, kept, fewest=100, points=0.08):
+    """The parts, the worst first, with `fewest` accepted or more of which promised and kept, (n,) each, differ by more
+    than `points`."""
+    distance = np.where(np.asarray(accepted) >= fewest, np.abs(np.asarray(promised, float) - kept), 0)
+    order = np.argsort(-distance, kind="stable")
+    return order[distance[order] > points]

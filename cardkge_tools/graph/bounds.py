@@ -328,7 +328,7 @@ def read_tsv(path, graph=None, notes=None):
     for at, fields in read_fields(path):
         where, kept = f"{path}:{at}", found
         try:
-            bound = _bound_of(fields, where, graph.relations or ())
+            bound = bound_of_fields(fields, where, graph.relations or ())
             for what, attribute in (("relation", "relation"), ("class", "kind"), ("entity", "subject")):
                 name = getattr(bound, attribute)
                 if what not in known or name is None:
@@ -353,7 +353,7 @@ def read_tsv(path, graph=None, notes=None):
     return found
 
 
-def _bound_of(fields, where, relations):
+def bound_of_fields(fields, where, relations):
     """The Bound of a line, names as they are. relations: known names, which may begin with ^ themselves."""
     if len(fields) not in (3, 4, 5):
         expected = "relation, lower, upper and perhaps a class (or, that empty, an entity) with tabs between"

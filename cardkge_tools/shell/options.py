@@ -8,6 +8,7 @@ import click
 from cardkge_tools.shell.terminal import (
     AT_LEAST_0,
     AT_LEAST_1,
+    FILE,
     FOLDER,
     OUTPUT,
     Real,
@@ -67,6 +68,36 @@ acceptance_options = options(
         Real(0, 1, min_open=True),
         None,
         "Accept as much, best first, as is true with at least this probability on average, in place of that.",
+    ),
+)
+conditions_option = option(
+    "--bounds",
+    str,
+    None,
+    "Bounds that p is given: mined, none or a file.  [default: those that the calibration was fitted through]",
+)
+fitting_options = options(
+    option(
+        "--bounds", str, None, "Bounds to fit through: mined, none or a file.  [default: those of the run's training]"
+    ),
+    option(
+        "--missing",
+        FILE,
+        None,
+        "`relation TAB number` a line: true facts between entities of the graph that no file has.  [default: as exact"
+        " bounds say, else none]",
+    ),
+    option(
+        "--missing-elsewhere elsewhere",
+        choice("none", "pooled"),
+        "none",
+        "What no file has of relations without exact bounds: none, or the same part as of those with.",
+    ),
+    option(
+        "--share",
+        Real(0, 1, min_open=True, max_open=True),
+        None,
+        "The part of the facts missing from train that valid holds, in every relation.  [default: by what is missing]",
     ),
 )
 jobs_option = option("--jobs", AT_LEAST_1, 1, "Runs side by side, each in a process of its own.")
@@ -157,10 +188,10 @@ training_options = options(  # the fields of Settings
 # what `evaluate` and `predict` refuse, by whether --sets, --queries is given: (parameters, why)
 EVALUATE_REFUSES = {
     True: (
-        ("split", "setting", "ties", "by", "candidates", "skip_unknown", "no_loops"),
+        ("split", "setting", "ties", "candidates", "skip_unknown", "no_loops"),
         "is for ranks, and --sets measures sets.",
     ),
-    False: (("min_probability", "precision", "loops", "plot"), "needs --sets."),
+    False: (("min_probability", "precision", "loops", "plot", "bounds", "truth"), "needs --sets."),
 }
 PREDICT_REFUSES = {
     True: (("head", "relation", "tail", "x", "json_file"), "is for one question, and --queries has its own."),
