@@ -108,7 +108,7 @@ def show(name, columns, json_file):
     "Whose smallest number is the lower bound: heads of any train triple, heads of the relation, all entities.",
 )
 @option(
-    "--confidence", Real(0, 1, min_open=True, max_open=True), None, "Report maxima that are significant at this level."
+    "--confidence", Real(0, 1, min_open=True, max_open=True), None, "Report only significant maxima, at this level."
 )
 @option(
     "--likelihood", Real(0, 1, min_open=True, max_open=True), 0.9, "Share of subjects that a maximum must hold for."

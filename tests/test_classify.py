@@ -241,6 +241,7 @@ def test_a_full_bound_is_seen(make_model):
     assert full == [[0, 0, 0], [1, 0, 0], [0, 0, 1]]
 
 
+@pytest.mark.thorough
 def test_what_fb13_says_without_a_model():
     """The frequency of the tail alone has 85.6 % and Brier 0.109, with the neighbours of the head more than 91 %."""
     if not os.environ.get("CARDKGE_DATA") or cardkge.locate_dataset("fb13") is None:

@@ -62,7 +62,7 @@ def logs(odds):
     return np.array([np.log(float(o)) for o in odds])
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 8, 11])
+@pytest.mark.parametrize("n", [1, 2, 5, 8, pytest.param(11, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("decades", [1, 6, 300])
 def test_against_enumeration_of_all_sets(n, decades):
     """The rational odds are those of the rounded log odds as closely as these can say: 1e-16 |log odds| relative."""
