@@ -260,8 +260,8 @@ def test_facts_are_taken_away_at_random(bench):
     triples = np.array([(h, h == 0, t) for h in range(10) for t in range(10)])
     triples[0, 1] = 2  # the only fact of its relation
     for seed in range(20):
-        kept, gone = take_away(triples, 0.95, np.random.default_rng(seed))
-        assert 92 < len(gone) < 96 and (kept[:, 1] == 2).sum() == 1
+        kept, gone = take_away(triples, 0.5, np.random.default_rng(seed))
+        assert len(gone) in (49, 50) and (kept[:, 1] == 2).sum() == 1
         np.testing.assert_array_equal(np.unique(np.concatenate((kept, gone)), axis=0), np.unique(triples, axis=0))
 
 
