@@ -909,12 +909,6 @@ FAR = 200  # an upper bound that lies this far above the number of candidates th
 
 
 @compiled
-def sigma_of(x):
-    """1 / (1 + exp(-x))."""
-    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
-
-
-@compiled
 def add_sets(sign, x, rest, least, most, sums, back, d):
     """sign * log Z of candidates with log odds x (n,), and of others, whose odds sum to `rest`, on the sets of least to
     most members (most < 0: of any number); sign times its derivatives by x, and by the logarithm of rest, are added to
@@ -929,7 +923,7 @@ def add_sets(sign, x, rest, least, most, sums, back, d):
     if least > 0:
         return sign * total + add_least(sign, x, rest, least, sums, back, d)
     for t in range(len(x)):
-        d[t] += sign * sigma_of(x[t])
+        d[t] += sign * sigma(x[t])
     d[len(x)] += sign * rest
     return sign * total
 
@@ -950,7 +944,7 @@ def add_least(sign, x, rest, least, sums, back, d):
         term *= rest / j
     sums[0, least] = tail if rest < 30 else max(1 - held, 0.0)
     for t in range(n):
-        p, q = sigma_of(x[t]), sigma_of(-x[t])
+        p, q = sigma(x[t]), sigma(-x[t])
         sums[t + 1, 0] = sums[t, 0] * q
         for j in range(1, least):
             sums[t + 1, j] = sums[t, j] * q + sums[t, j - 1] * p
@@ -959,7 +953,7 @@ def add_least(sign, x, rest, least, sums, back, d):
     back[:least] = 0.0
     back[least] = 1 / chance
     for t in range(n - 1, -1, -1):
-        p, q = sigma_of(x[t]), sigma_of(-x[t])
+        p, q = sigma(x[t]), sigma(-x[t])
         member = sums[t, least] * back[least]
         for j in range(least):
             member += sums[t, j] * back[j + 1]
@@ -989,16 +983,15 @@ def add_window(sign, x, rest, least, most, sums, back, d):
             sums[t + 1, j] = sums[t, j] + odds * sums[t, j - 1]
     total, scaled = -np.inf, 0.0
     for j in range(least, most + 1):
-        if sums[n, j] > 0:
-            total = max(total, math.log(sums[n, j]) + j * greatest)
+        back[j] = math.log(sums[n, j]) + j * greatest if sums[n, j] > 0 else -np.inf
+        total = max(total, back[j])
     if total == -np.inf:  # below all that a float can tell
         return sign * -700.0
     for j in range(least, most + 1):
-        if sums[n, j] > 0:
-            scaled += math.exp(math.log(sums[n, j]) + j * greatest - total)
+        scaled += math.exp(back[j] - total)
     total += math.log(scaled)
-    for j in range(most + 1):
-        back[j] = math.exp(j * greatest - total) if j >= least else 0.0
+    for j in range(most + 1):  # a size that is next to impossible has no say: its factor may be beyond all floats
+        back[j] = math.exp(j * greatest - total) if j >= least and back[j] > total - 60 else 0.0
     for t in range(n - 1, -1, -1):
         odds, member = math.exp(x[t] - greatest), 0.0
         for j in range(most):
@@ -1025,9 +1018,9 @@ def largest_sets(chosen, starts, least, most):
 @compiled
 def odds_below(x, logit):
     """`calibrated_log_odds` of one x, held within 300 of 0: (log o, its derivatives by x, by the ceiling's logit)."""
-    x, other = min(max(x, -300.0), 300.0), sigma_of(-logit)  # 1 - c
+    x, other = min(max(x, -300.0), 300.0), sigma(-logit)  # 1 - c
     above = other * math.exp(x)
-    log_odds = x + math.log(sigma_of(logit)) - math.log1p(above)
+    log_odds = x + math.log(sigma(logit)) - math.log1p(above)
     return log_odds, 1 / (1 + above), other * (1 + math.exp(log_odds))
 
 

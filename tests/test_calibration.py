@@ -181,6 +181,17 @@ def by_kernel(queries, parameters, chosen=None):
     return values, gradients
 
 
+def test_sizes_beyond_all_candidates_have_no_say():
+    """Odds to the power of such a size are beyond all floats."""
+    given = {"weights": np.ones(6), "known_share": 0.0, "share": 0.5, "weight": 1.0, "lower": 0, "upper": 150}
+    given |= {"found": np.arange(6) == 5, "features": np.array([1.0, 0.0]), "log_softmax": np.linspace(-8, -0.1, 6)}
+    parameters, zero = np.array([0.0, 8, 0, 40]), np.zeros(4)
+    values, gradients = by_kernel(as_queries([given]), parameters)
+    expected = calibration_objective(parameters, [given], zero, zero)
+    assert values[0] == pytest.approx(-expected[0], rel=1e-9)
+    np.testing.assert_allclose(gradients[0], -expected[1], rtol=1e-7, atol=1e-9)
+
+
 @settings(max_examples=60)
 @given(st.sampled_from(BOUNDS), st.integers(0, 10**6), st.sampled_from([0.3, 0.7, 1.2]))
 def test_the_kernel_is_the_definition(bounds, seed, spread):
