@@ -108,7 +108,7 @@ def show(name, columns, json_file):
     "Whose smallest number is the lower bound: heads of any train triple, heads of the relation, all entities.",
 )
 @option(
-    "--confidence", Real(0, 1, min_open=True, max_open=True), None, "Report maxima that are significant at this level."
+    "--confidence", Real(0, 1, min_open=True, max_open=True), None, "Report only significant maxima, at this level."
 )
 @option(
     "--likelihood", Real(0, 1, min_open=True, max_open=True), 0.9, "Share of subjects that a maximum must hold for."
@@ -222,7 +222,7 @@ def export(folder, form, out):
     from cardkge_tools.answers.runs import load_run
     from cardkge_tools.graph.exchange import export as write
 
-    for path in write(load_run(folder), form, out):
+    for path in write(load_run(folder, calibrated=False), form, out):
         click.echo(path)
 
 
@@ -431,7 +431,7 @@ def classify(folder, file, valid, skip_unknown, data, json_file, threads):
 @option("--head", str, None, "Name of the head: complete (head, relation, ?).")
 @option("--relation", str, None, "Name of the relation.")
 @option("--tail", str, None, "Name of the tail: complete (?, relation, tail).")
-@option("--queries", FILE, None, "A file of questions, `head TAB relation` or `? TAB relation TAB tail` a line.")
+@option("--queries", FILE, None, "A file of queries, `head TAB relation` or `? TAB relation TAB tail` a line.")
 @option("--out", OUTPUT, None, "With --queries: write the answers there.  [default: to the terminal]")
 @option("--top", AT_LEAST_1, 10, "Completions to show.")
 @option("--min-probability", Real(0, 1), 0.0, "Show none that is less probable.")

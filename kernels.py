@@ -909,12 +909,6 @@ FAR = 200  # an upper bound that lies this far above the number of candidates th
 
 
 @compiled
-def sigma_of(x):
-    """1 / (1 + exp(-x))."""
-    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
-
-
-@compiled
 def add_sets(sign, x, rest, least, most, sums, back, d):
     """sign * log Z of candidates with log odds x (n,), and of others, whose odds sum to `rest`, on the sets of least to
     most members (most < 0: of any number); sign times its derivatives by x, and by the logarithm of rest, are added to
@@ -929,7 +923,7 @@ def add_sets(sign, x, rest, least, most, sums, back, d):
     if least > 0:
         return sign * total + add_least(sign, x, rest, least, sums, back, d)
     for t in range(len(x)):
-        d[t] += sign * sigma_of(x[t])
+        d[t] += sign * sigma(x[t])
     d[len(x)] += sign * rest
     return sign * total
 
@@ -950,7 +944,7 @@ def add_least(sign, x, rest, least, sums, back, d):
         term *= rest / j
     sums[0, least] = tail if rest < 30 else max(1 - held, 0.0)
     for t in range(n):
-        p, q = sigma_of(x[t]), sigma_of(-x[t])
+        p, q = sigma(x[t]), sigma(-x[t])
         sums[t + 1, 0] = sums[t, 0] * q
         for j in range(1, least):
             sums[t + 1, j] = sums[t, j] * q + sums[t, j - 1] * p
@@ -959,7 +953,7 @@ def add_least(sign, x, rest, least, sums, back, d):
     back[:least] = 0.0
     back[least] = 1 / chance
     for t in range(n - 1, -1, -1):
-        p, q = sigma_of(x[t]), sigma_of(-x[t])
+        p, q = sigma(x[t]), sigma(-x[t])
         member = sums[t, least] * back[least]
         for j in range(least):
             member += sums[t, j] * back[j + 1]
@@ -989,16 +983,15 @@ def add_window(sign, x, rest, least, most, sums, back, d):
             sums[t + 1, j] = sums[t, j] + odds * sums[t, j - 1]
     total, scaled = -np.inf, 0.0
     for j in range(least, most + 1):
-        if sums[n, j] > 0:
-            total = max(total, math.log(sums[n, j]) + j * greatest)
+        back[j] = math.log(sums[n, j]) + j * greatest if sums[n, j] > 0 else -np.inf
+        total = max(total, back[j])
     if total == -np.inf:  # below all that a float can tell
         return sign * -700.0
     for j in range(least, most + 1):
-        if sums[n, j] > 0:
-            scaled += math.exp(math.log(sums[n, j]) + j * greatest - total)
+        scaled += math.exp(back[j] - total)
     total += math.log(scaled)
-    for j in range(most + 1):
-        back[j] = math.exp(j * greatest - total) if j >= least else 0.0
+    for j in range(most + 1):  # a size that is next to impossible has no say: its factor may be beyond all floats
+        back[j] = math.exp(j * greatest - total) if j >= least and back[j] > total - 60 else 0.0
     for t in range(n - 1, -1, -1):
         odds, member = math.exp(x[t] - greatest), 0.0
         for j in range(most):
@@ -1025,37 +1018,52 @@ def largest_sets(chosen, starts, least, most):
 @compiled
 def odds_below(x, logit):
     """`calibrated_log_odds` of one x, held within 300 of 0: (log o, its derivatives by x, by the ceiling's logit)."""
-    x, other = min(max(x, -300.0), 300.0), sigma_of(-logit)  # 1 - c
+    x, other = min(max(x, -300.0), 300.0), sigma(-logit)  # 1 - c
     above = other * math.exp(x)
-    log_odds = x + math.log(sigma_of(logit)) - math.log1p(above)
+    log_odds = x + math.log(sigma(logit)) - math.log1p(above)
     return log_odds, 1 / (1 + above), other * (1 + math.exp(log_odds))
 
 
 @compiled
+def piece_of(x, q, knots):
+    """What of x lies between knots q - 1 and q: `pieces` of definitions/counting.py."""
+    if q < len(knots):
+        x = min(x, knots[q])
+    return max(x - knots[q - 1], 0.0) if q > 0 else x
+
+
+@compiled
 def thinned_sets(first, last, chosen, starts, candidates, queries, parameters, values, gradients):
-    """values[i] = log P(V) of the (h, r) chosen[i], gradients[i] (1 + F + 1,) its gradient by the parameters, for i of
+    """values[i] = log P(V) of the (h, r) chosen[i], gradients[i] (Q + F + 1,) its gradient by the parameters, for i of
     a range.
 
     starts (n + 1,): where the candidates of each (h, r) stand. candidates: log softmax, found (bool), weights, each
     (rows,); those of weight 1 are told apart. queries: features (n, F), least and most (n,) int64, the bounds less the
-    known tails, known shares and shares (n,), float64.
+    known tails, known shares and shares (n,), float64; knots (Q - 1,).
     """
     log_softmax, found, weights = candidates
-    features, least, most, known_share, share = queries
+    features, least, most, known_share, share, knots = queries
+    n_slopes = len(knots) + 1
     longest, widest = largest_sets(chosen[first:last], starts, least, most)
     sums, back = np.empty((longest + 1, widest + 2)), np.empty(widest + 2)
     x, d, of = np.empty(longest), np.empty(longest + 1), np.empty(longest, np.int64)
     outside, d_outside = np.empty(longest), np.empty(longest + 1)
     d_x, d_ceiling = np.empty(longest), np.empty(longest)
-    slope, logit = math.exp(parameters[0]), parameters[-1]
+    slopes, logit = np.exp(parameters[:n_slopes]), parameters[-1]
+    slopes[1:] *= slopes[0]
+    rest_slopes, by_slopes = np.empty(n_slopes), np.empty(n_slopes)
     for i in range(first, last):
         at, row, value = chosen[i], gradients[i], 0.0
+        rest_slopes[:], by_slopes[:] = 0.0, 0.0
         offset = 0.0
         for f in range(features.shape[1]):
-            offset += parameters[1 + f] * features[at, f]
-        n, size, rest, rest_x, rest_slope, rest_ceiling = 0, 0, 0.0, 0.0, 0.0, 0.0
+            offset += parameters[n_slopes + f] * features[at, f]
+        n, size, rest, rest_x, rest_ceiling = 0, 0, 0.0, 0.0, 0.0
         for t in range(starts[at], starts[at + 1]):
-            log_odds, by_x, by_ceiling = odds_below(slope * log_softmax[t] + offset, logit)
+            below = offset
+            for q in range(n_slopes):
+                below += slopes[q] * piece_of(log_softmax[t], q, knots)
+            log_odds, by_x, by_ceiling = odds_below(below, logit)
             if weights[t] == 1:
                 x[n], d_x[n], d_ceiling[n], of[n] = log_odds, by_x, by_ceiling, t
                 n += 1
@@ -1063,7 +1071,8 @@ def thinned_sets(first, last, chosen, starts, candidates, queries, parameters, v
                 odds = weights[t] * math.exp(log_odds)
                 rest += odds
                 rest_x += odds * by_x
-                rest_slope += odds * by_x * log_softmax[t]
+                for q in range(n_slopes):
+                    rest_slopes[q] += odds * by_x * piece_of(log_softmax[t], q, knots)
                 rest_ceiling += odds * by_ceiling
         unknown, left = math.log1p(-known_share[at]), math.log1p(-share[at])
         m = 0
@@ -1083,7 +1092,7 @@ def thinned_sets(first, last, chosen, starts, candidates, queries, parameters, v
         value += add_sets(-1.0, x[:n], rest, least[at], limit, sums, back, d)
         limit = limit - size if limit >= 0 else -1
         value += add_sets(1.0, outside[:m], rest * math.exp(left), least[at] - size, limit, sums, back, d_outside)
-        m, by_x, by_slope, by_ceiling = 0, 0.0, 0.0, 0.0
+        m, by_x, by_ceiling = 0, 0.0, 0.0
         for t in range(n):
             if found[of[t]]:
                 each = 1 + d[t]
@@ -1091,14 +1100,16 @@ def thinned_sets(first, last, chosen, starts, candidates, queries, parameters, v
                 each = d[t] + d_outside[m]
                 m += 1
             by_x += each * d_x[t]
-            by_slope += each * d_x[t] * log_softmax[of[t]]
+            for q in range(n_slopes):
+                by_slopes[q] += each * d_x[t] * piece_of(log_softmax[of[t]], q, knots)
             by_ceiling += each * d_ceiling[t]
         if rest > 0:
             each = (d[n] + d_outside[m]) * math.exp(unknown) / rest
             by_x += each * rest_x
-            by_slope += each * rest_slope
+            by_slopes += each * rest_slopes
             by_ceiling += each * rest_ceiling
         values[i] = value
-        row[0], row[-1] = by_slope * slope, by_ceiling
+        row[:n_slopes], row[-1] = by_slopes * slopes, by_ceiling
+        row[0] = row[:n_slopes].sum()
         for f in range(features.shape[1]):
-            row[1 + f] = by_x * features[at, f]
+            row[n_slopes + f] = by_x * features[at, f]

@@ -303,7 +303,7 @@ def test_x_is_shown_under_softmax_only_where_asked_for(softmax):
     h, r = run.entities.index("e1"), run.relations.index("r0")
     report = json.loads(ok(*query, "--head", "e1", "--x", "--json", "-").stdout)
     assert report["x"] == pytest.approx(cardkge.cardinality_sums(run.best_model(), r, [h]).tolist(), rel=1e-5)
-    assert "is for one question" in usage_error(invoke("predict", softmax / "run", "--queries", __file__, "--x"))
+    assert "is for one query" in usage_error(invoke("predict", softmax / "run", "--queries", __file__, "--x"))
 
 
 def test_softmax_without_the_data_has_no_probability(softmax, tmp_path):

@@ -233,7 +233,7 @@ def test_patience_ends_training(graph, tmp_path):
                 "--patience", 2, "--out", tmp_path / "run")  # fmt: skip
     run = cardkge.load_run(tmp_path / "run")
     assert run.epoch == run.best["epoch"] + 2 < 500
-    assert f"stopped at epoch {run.epoch}" in result.stdout
+    assert f"stopped improving at epoch {run.epoch}" in result.stdout
 
 
 # --- resume

@@ -345,7 +345,7 @@ def test_equal_trials_have_one_name_whatever_the_way_they_are_written(tmp_path, 
 @pytest.mark.parametrize(
     "options, part",
     [
-        *(({name: "x"}, f"{name} is no setting") for name in ("out", "resume", "force", "threads", "help")),
+        *(({name: "x"}, f"{name} is not a setting") for name in ("out", "resume", "force", "threads", "help")),
         ({"foo": 1}, "No such option"),
         ({"": 1}, "extra argument"),
         ({"-lambda": 1}, "No such option"),

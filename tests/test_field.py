@@ -435,7 +435,7 @@ def test_bounds_without_a_bound_are_said(folder, tmp_path):
 def test_a_final_run_has_all_facts(folder, tmp_path):
     trained(folder, tmp_path / "run")
     result = invoke("train", "--final", tmp_path / "run", "--out", tmp_path / "final")
-    assert result.exit_code == 0 and "trained on every fact" in result.stdout
+    assert result.exit_code == 0 and "trained on every triple" in result.stdout
     final = cardkge.load_run(tmp_path / "final")
     assert final.settings.final and final.epoch == 2 and not (tmp_path / "final" / "metrics.json").exists()
     data = cardkge.load_dataset(folder)
@@ -472,7 +472,7 @@ def test_a_final_run_has_the_calibration_of_its_source(folder, tmp_path):
 def test_patience_may_be_raised(folder, tmp_path):
     options = ["--data", folder, "--dim", 2, "--epochs", 40, "--validate-every", 1, "--patience", 1]
     assert (
-        "a larger --patience goes on"
+        "to go on raise --patience"
         in invoke("train", *options, "--learning-rate", 1e-12, "--out", tmp_path / "run").stdout
     )
     epoch = cardkge.load_run(tmp_path / "run").epoch

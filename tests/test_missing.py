@@ -103,6 +103,7 @@ def test_given_and_pooled():
         ("r0\t-5\n", ":1: expected how many facts are missing, 0 or more, found '-5'"),
         ("r0\tmany\n", ":1: expected how many facts are missing"),
         ("r0\tnan\n", ":1: expected how many facts are missing"),
+        ("r0\t1e999\n", ":1: expected how many facts are missing, 0 or more, found '1e999'"),
         ("r0\t5\nr1\t2\nr0\t5\n", ":3: relation 'r0' for the second time, after line 1"),
         ("r0\n", ":1: expected a relation and a number"),
     ],

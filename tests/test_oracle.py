@@ -513,7 +513,7 @@ FAULTS = {
         edited(cases=[one_case(both_mr=1)]),
         "unknown output of metrics/ranks 'both_mr'; did you mean 'both_mrr'?",
     ),
-    "a case twice": (edited(cases=[one_case(both_mrr=1)] * 2), "case 'metrics/ranks' for the second time"),
+    "a case twice": (edited(cases=[one_case(both_mrr=1)] * 2), "case 'metrics/ranks' stands there twice"),
     "no case": (edited(cases=[]), "so there is nothing to compare"),
     "no output": (edited(cases=[one_case()]), "so there is nothing to compare"),
 }

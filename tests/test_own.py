@@ -436,5 +436,5 @@ def test_a_final_run(tmp_path):
     final = ("train", "--final", tmp_path / "run", "--out", tmp_path / "final", "--model")
     assert "--model cannot change in a final run" in line_of(run_cli(*final, "complex"), code=2)
     done = run_cli(*final, model)
-    assert done.exit_code == 0 and "trained on every fact" in done.output
+    assert done.exit_code == 0 and "trained on every triple" in done.output
     assert cardkge.load_run(tmp_path / "final").settings.model == cardkge.load_run(tmp_path / "run").settings.model

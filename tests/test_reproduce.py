@@ -533,8 +533,8 @@ def test_bounds_of_wn18_are_the_papers():
         ([], "Missing argument"),
         (["tables"], "'tables' is not one of"),
         (["sampling", "--models", "complex,transe"], "--models: 'transe' is unknown; take ermlp, distmult, complex"),
-        (["sampling", "--models", ","], "need a name"),
-        (["datasets", "--data", ","], "need a name"),
+        (["sampling", "--models", ","], "need at least one name"),
+        (["datasets", "--data", ","], "need at least one name"),
         (["sampling", "--seeds", "0"], "--seeds"),
         (["sampling", "--jobs", "0"], "--jobs"),
         *(

@@ -552,9 +552,9 @@ def test_a_run_of_another_dim_than_the_models_own_is_found(ring, tmp_path):
         (["--grid", "foo=1"], "No such option"),
         (["--grid", "lambda=0.1,-1"], "lambda=-1: Invalid value for '--lambda'"),
         (["--grid", "dim=2,x"], "dim=x: Invalid value for '--dim'"),
-        (["--grid", "out=a"], "out is no setting"),
-        (["--grid", "threads=1"], "threads is no setting"),
-        (["--grid", "resume=true"], "resume is no setting"),
+        (["--grid", "out=a"], "out is not a setting"),
+        (["--grid", "threads=1"], "threads is not a setting"),
+        (["--grid", "resume=true"], "resume is not a setting"),
         (["--grid", "lambda=1", "--grid", "lambda=2"], "lambda is in the grid twice"),
         (["--lambda", "1", "--grid", "lambda=1,2"], "lambda is in the grid and fixed too"),
         (["--grid", "lambda=0.01,1e-2"], "lambda=1e-2: the same run is in the grid twice"),
@@ -576,7 +576,7 @@ def test_a_grid_that_makes_no_sense_is_a_usage_error_before_any_run(ring, tmp_pa
 def test_a_toml_file_is_held_to_the_same(ring, tmp_path):
     for text, part in (
         ("foo = 1\n[grid]\ndim = [2]", "No such option"),
-        ("out = 'x'\n[grid]\ndim = [2]", "out is no setting"),
+        ("out = 'x'\n[grid]\ndim = [2]", "out is not a setting"),
         ("dim = 3\n[grid]\ndim = [2]", "dim is in the grid and fixed too"),
         ("[grid]\ndata = ['families']", "data is in the grid, but runs on different data cannot be compared"),
         ("[grid]\ncolumns = ['hrt']", "columns is in the grid, but runs on different data cannot be compared"),

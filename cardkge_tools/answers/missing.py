@@ -109,7 +109,8 @@ def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
         if given is not None and r in given:
             continue
         if lacking < FEWEST or not 0 < of_exact[0][r] < lacking:
-            notes.append(f"{names[r]}: by its numbers {lacking:,.0f} facts are missing from train, too few to use")
+            why = "too few to use" if lacking < FEWEST else f"{of_exact[0][r]:,.0f} of them in valid: no share to use"
+            notes.append(f"{names[r]}: by its numbers {lacking:,.0f} facts are missing from train, {why}")
             continue
         elsewhere_of[r], source[r] = by_numbers[r], "numbers"
         numerator[r], denominator[r] = of_exact[0][r], lacking
@@ -172,11 +173,12 @@ def read_missing(path, relations, prefixes):
         name, _ = known.find(fields[0])
         if name is None:
             raise CardkgeError(f"{path}:{at}: {known.fault(fields[0])}")
-        if not re.fullmatch(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?", fields[1].strip()):
+        number = fields[1].strip()
+        if not re.fullmatch(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?", number) or float(number) == np.inf:
             raise CardkgeError(f"{path}:{at}: expected how many facts are missing, 0 or more, found {fields[1]!r:.40}")
         if name in seen:
             raise CardkgeError(
                 f"{path}:{at}: relation {name!r:.80} for the second time, after line {seen[name]}; keep one"
             )
-        found[ids[name]], seen[name] = float(fields[1]), at
+        found[ids[name]], seen[name] = float(number), at
     return found

@@ -86,9 +86,9 @@ def aligned_data(run, folder, data, skip_unknown=False, **where):
     return aligned
 
 
-def open_to_measure(folder, data=None, skip_unknown=False):
+def open_to_measure(folder, data=None, skip_unknown=False, calibrated=True):
     """`open_run`, with a warning where the run has learnt what it is to be measured on."""
-    run, dataset = open_run(folder, data, skip_unknown)
+    run, dataset = open_run(folder, data, skip_unknown, calibrated)
     if run.settings.final and same_facts(describe_data(dataset), run.data):
         warn(f"{folder} was trained on the facts of valid and test too: the figures say what it remembers")
     return run, dataset
@@ -107,10 +107,10 @@ def choose_bounds(bounds, runs, dataset):
 
 def open_beside(folder, other, data, bounds):
     """A run, and another beside it: (folder -> run and its data set with the run's ids, GraphBounds)."""
-    run, dataset = open_run(folder, data)
+    run, dataset = open_run(folder, data, calibrated=False)
     runs = {str(folder): (run, dataset)}
     if other:
-        second = load_run(other)
+        second = load_run(other, calibrated=False)
         if Path(other).resolve() == Path(folder).resolve():
             raise click.UsageError("RUN and OTHER are the same folder.")
         if not same_facts(second.data, run.data):
@@ -126,7 +126,7 @@ def open_histories(folders):
         if Path(folder).resolve() in places:
             raise click.UsageError(f"{folder} is given twice.")
         places.add(Path(folder).resolve())
-        runs[str(folder)] = run = load_run(folder)
+        runs[str(folder)] = run = load_run(folder, calibrated=False)
         if not run.history:
             raise CardkgeError(f"{folder} has completed no epoch yet: there is no history to show")
         if len(folders) > 1 and run.best is None:

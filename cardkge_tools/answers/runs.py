@@ -21,7 +21,7 @@ import numpy as np
 import cardkge
 from cardkge import MODELS, CardkgeError, Model, as_bounds, project_rows
 from cardkge_tools import SPLITS
-from cardkge_tools.answers.calibration import Calibration, calibration_bytes, read_calibration
+from cardkge_tools.answers.calibration import ANEW, Calibration, calibration_bytes, read_calibration
 from cardkge_tools.definitions.settings import DIMS, OWN_DIM, Settings, fits, option_name
 from cardkge_tools.engine.ranking import check_finite
 from cardkge_tools.graph.bound_files import find_bounds
@@ -52,6 +52,7 @@ from cardkge_tools.shell.files import (
 
 SINCE_1_0 = ["schedule", "n3", "reciprocal", "softmax_candidates", "no_loops", "final", "extra_negatives"]
 SINCE_1_0 += ["relation_weight"]
+FINAL_ANEW = "`train --final` with the run that it was made of, calibrated anew, makes it again"
 OF_1_0 = {option_name(name): getattr(Settings(), name) for name in SINCE_1_0}  # which a run of 1.0.0 does not say
 
 
@@ -236,7 +237,10 @@ def load_run(folder, calibrated=True):
         data=data,
     )
     if calibrated:
-        run.calibration = read_calibration(folder / "calibration.json", relations, _kept_epoch(run))
+        try:
+            run.calibration = read_calibration(folder / "calibration.json", relations, _kept_epoch(run))
+        except CardkgeError as error:  # `calibrate` refuses a final run
+            raise CardkgeError(str(error).replace(ANEW, FINAL_ANEW) if settings.final else str(error)) from error
     return run
 
 

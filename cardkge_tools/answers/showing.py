@@ -100,7 +100,7 @@ def evaluate_command(folder, data, how, threads, json_file):
         write_json(json_file, measures | ({"by": {by: parts[by] for by in dict.fromkeys(how.by)}} if how.by else {}))
     if not is_stdout(json_file):
         conditioned = bounds.any() or isinstance(bounds, CountPrior)
-        show_facts(measures, conditioned, what_is_true(calibration.missing, truth))
+        show_facts(measures, conditioned, truth, what_is_true(calibration.missing, truth))
         for by in dict.fromkeys(how.by):
             show_parts(by, parts[by])
     warn_of_parts(run, details["parts"], truth)
@@ -154,19 +154,20 @@ def warn_of_parts(run, parts, truth):
         warn(f"promised and kept differ by more than 8 points: {', '.join(far[:3])}{more}")
 
 
-def show_facts(measures, conditioned, what_counts):
+def show_facts(measures, conditioned, truth, what_counts):
     """The measures of `evaluate_sets` as a table of two columns, with what each is."""
+    source = "of test" if truth is None else "that are missing"
     percent = {name: "-" if measures[name] is None else f"{100 * measures[name]:.2f} %" for name in SHARES}
     threshold = measures["threshold"]
     rows = [
         ["average precision", percent["ap"], f"of all candidates of {measures['pairs']:,} (h, r)"],
-        ["best F1", percent["best_f1"], "at the threshold that suits test best"],
-        ["F1", percent["f1"], f"of {measures['accepted']:,} accepted, against {measures['facts']:,} facts of test"],
+        ["best F1", percent["best_f1"], f"at the threshold that suits {'test' if truth is None else 'them'} best"],
+        ["F1", percent["f1"], f"of {measures['accepted']:,} accepted, against {measures['facts']:,} facts {source}"],
         ["precision", percent["precision"], what_counts],
         ["mean probability", _percent(measures["mean_probability"]), "of the accepted: the precision that is promised"],
         ["recall", percent["recall"], "" if threshold is None else f"accepted down to p = {threshold:.3f}"],
         ["calibration error", f"{100 * measures['ece']:.2f} %", "15 bins of the candidates with p >= 0.1"],
-        ["Brier score", f"{measures['brier']:.4f}", "sum over candidates, per new fact of test"],
+        ["Brier score", f"{measures['brier']:.4f}", f"sum over candidates, per fact {source}"],
         ["log loss", f"{measures['log_loss']:.4f}", "the same"],
         ["count error", f"{measures['count_mae']:.4f}", f"known facts alone: {measures['known_count_mae']:.4f}"],
         [

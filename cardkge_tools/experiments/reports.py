@@ -191,7 +191,7 @@ class Ranking:
 
 def rank_command(folder, data, how, skip_unknown, threads, json_file):
     """`evaluate` without --sets: a table of ranks, and the same as JSON."""
-    run, dataset = open_to_measure(folder, data, skip_unknown)
+    run, dataset = open_to_measure(folder, data, skip_unknown, calibrated=False)
     with counter("ranked") as progress:
         show, report = evaluation(run, dataset, how, threads, progress)
     if write_report(json_file, report):

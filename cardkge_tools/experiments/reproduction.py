@@ -210,7 +210,11 @@ class Reproduction:
 
     def controls(self):
         """The regulariser with right, wrong and no bounds."""
-        return control_table(self)
+        for data in self.data:  # all of them before the first run
+            open_data(data, "hrt")
+        rows = [row for pair in self.pairs() for row in control_rows(self, *pair)]
+        headers = ["MRR %", "minus none", "hits@10 %", "outside %", "mean X", "gradient %", "seeds"]
+        return ["data", "model", "bounds in training", *headers], rows
 
     def poe(self):
         """The tails with p > 0.8 by seed 0, five to ten of them; as a control with bounds of [0, 0] too."""
@@ -331,12 +335,9 @@ def control_rows(plan, data, model):
     for name in options:
         if name in decayed and name != chosen:
             continue
-        share = ""
-        if name not in (NO_BOUNDS, *decayed):
-            share = share_cell(plan, trials[name, 0])
-        rows.append(
-            [*start, name, *cells(of[name], of[NO_BOUNDS] if name != NO_BOUNDS else None), share, str(len(plan.seeds))]
-        )
+        share = "" if name in (NO_BOUNDS, *decayed) else share_cell(plan, trials[name, 0])
+        figures = cells(of[name], of[NO_BOUNDS] if name != NO_BOUNDS else None)
+        rows.append([*start, name, *figures, share, str(len(plan.seeds))])
         start = ["", ""]
     return rows
 
@@ -357,15 +358,6 @@ def cells(outcomes, plain):
         percent(estimate(over_relations("outside"))),
         amount(estimate(over_relations("mean"))),
     ]
-
-
-def control_table(plan):
-    """Headers and rows of `reproduce controls`."""
-    for data in plan.data:  # all of them before the first run
-        open_data(data, "hrt")
-    rows = [row for pair in plan.pairs() for row in control_rows(plan, *pair)]
-    headers = ["MRR %", "minus none", "hits@10 %", "outside %", "mean X", "gradient %", "seeds"]
-    return ["data", "model", "bounds in training", *headers], rows
 
 
 # t with P(|T| <= t) = 0.95, for Student's distribution with 1, 2, ... 29 degrees of freedom

@@ -194,7 +194,7 @@ EVALUATE_REFUSES = {
     False: (("min_probability", "precision", "loops", "plot", "bounds", "truth"), "needs --sets."),
 }
 PREDICT_REFUSES = {
-    True: (("head", "relation", "tail", "x", "json_file"), "is for one question, and --queries has its own."),
+    True: (("head", "relation", "tail", "x", "json_file"), "is for one query, and --queries has its own."),
     False: (("out",), "needs --queries."),
 }
 
