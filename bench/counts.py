@@ -106,7 +106,7 @@ def settings_of(run, dataset, recorded, missing, options):
             if name == "mined":
                 bounds = learn_counts(model, found, *splits, run.settings.seed, options.threads, run.types)
             yield f"{name}, v {share}" if "," in options.share else name, found, bounds, known, False
-    if options.controls:
+    if options.loops:
         with mock.patch.object(fitting, "loops_to_leave_out", lambda train, *_: train[:0]):
             found = calibrate(model, splits, missing["fits"].share, None, run.types, options.threads)
         yield "none, loops too", found, None, known, True
@@ -217,7 +217,8 @@ def main(arguments=None):
     )
     parser.add_argument("--bounds", action="append", help="a file or none; repeatable (none, and GRAPH/bounds.tsv)")
     parser.add_argument("--share", default="fits", help="v: fits, numbers, sizes; several with commas between")
-    parser.add_argument("--controls", action="store_true", help="useless bounds, and loops as candidates")
+    parser.add_argument("--controls", action="store_true", help="useless bounds too")
+    parser.add_argument("--loops", action="store_true", help="without bounds, with loops as candidates too")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args(arguments)
     results = {}

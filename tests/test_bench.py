@@ -196,7 +196,7 @@ def test_what_is_promised_and_kept_with_controls(bench, ring, capsys):
     import counts
 
     runs = [str(ring / f"run-{seed}") for seed in (0, 1)]
-    counts.main([str(ring / "ring"), *runs, "--controls"])
+    counts.main([str(ring / "ring"), *runs, "--controls", "--loops"])
     shares, settings, _, differences = tables_of(capsys.readouterr().out)
     assert sorted(row[0] for row in shares[2:]) == ["r0", "r1", "r2"]
     found = {(row[0], row[4]): row for row in settings[2:]}
