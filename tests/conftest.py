@@ -190,5 +190,5 @@ def plain_calibration(a, b, c, share):
     the part `share` of what train lacks."""
     a, b, c = np.broadcast_arrays(*(np.atleast_1d(np.asarray(x, float)) for x in (a, b, c)))
     zero = np.zeros(len(a))
-    parameters = np.column_stack((np.log(a + b), zero, zero, c, zero, zero, a, zero, zero, zero + 50))
+    parameters = np.column_stack((np.log(a + b), c, zero, zero, a, zero, zero, zero + 50))
     return cardkge.Calibration(parameters, np.zeros(3), np.ones(3), *np.full((2, len(a)), share))
