@@ -728,28 +728,27 @@ def likelihood_cases():
         yield f"thinned-likelihood/{case}", "thinned_likelihood", what, inputs
 
     log_softmax = [-0.25, -1.5, -1.5, -4.0, -9.0, -40.0]
-    slopes, offset, features = [0.25, -0.5, 0.75], [1.5, -0.5, 0.75], [1.0, 1.0, -0.625]
+    slope, offset, features = 0.25, [1.5, -0.5, 0.75], [1.0, 1.0, -0.625]
     for case, what, ceiling in (
         ("low", "c = sigma(-2).", -2.0),
         ("half", "c = 1/2: the odds stay below 1.", 0.0),
         ("high", "c = sigma(4).", 4.0),
         ("none", "c = 1 in float64: log o = x.", 60.0),
     ):
-        inputs = {"parameters": [*slopes, *offset, ceiling], "log_softmax": log_softmax, "features": features}
+        inputs = {"parameters": [slope, *offset, ceiling], "log_softmax": log_softmax, "features": features}
         yield f"calibrated-log-odds/{case}", "calibrated_log_odds", what, inputs
-    far = {"parameters": [2.0, 0.25, -0.5, *offset, 0.5], "log_softmax": [-900.0, 0.0, 900.0], "features": features}
+    far = {"parameters": [2.0, *offset, 0.5], "log_softmax": [-900.0, 0.0, 900.0], "features": features}
     yield "calibrated-log-odds/extremes", "calibrated_log_odds", "x of several thousand, of both signs.", far
 
     shares = {"known_share": 0.0, "share": 0.5, "weight": 1.0, "weights": [1.0] * 3}
     first = {"log_softmax": [math.log(x / 7) for x in (4, 2, 1)], "found": [1, 0, 0], "features": [math.log(3.5), 0.0]}
     second = {"log_softmax": [math.log(x / 8) for x in (6, 1, 1)], "found": [0, 0, 0], "features": [0.0, math.log(4)]}
     toy = [first | {"bounds": [0.0, 1.0]} | shares, second | {"bounds": [0.0, None]} | shares]
-    inputs = {"parameters": [0.0, 0.0, 0.0, 1.0, 1.0, 50.0], "queries": toy}
-    inputs |= {"centre": [0.0] * 6, "precision": [0.0] * 6}
+    inputs = {"parameters": [0.0, 1.0, 1.0, 50.0], "queries": toy, "centre": [0.0] * 4, "precision": [0.0] * 4}
     what = "Two heads, three candidates: P(V) = 2/9 and 125/288."
     yield "calibration-objective/toy", "calibration_objective", what, inputs
-    prior = {"centre": [2.0, 0.0, 0.5, -1.0, 0.5, 4.0], "precision": [0.5, 1.0, 4.0, 0.125, 2.0, 0.25]}
-    near = {"centre": [*prior["centre"][:-1], 48.0], "precision": prior["precision"]}
+    prior = {"centre": [2.0, -1.0, 0.5, 4.0], "precision": [0.5, 0.125, 2.0, 0.25]}
+    near = {"centre": [2.0, -1.0, 0.5, 48.0], "precision": prior["precision"]}
     near["queries"] = [toy[0] | {"weight": 3.0}, toy[1]]
     what = "The toy with a prior, and the first head standing for three."
     yield "calibration-objective/prior", "calibration_objective", what, inputs | near
@@ -760,10 +759,10 @@ def likelihood_cases():
         | {"known_share": 0.25 * (i % 3), "share": 0.125 + 0.1875 * i, "weight": 0.5 + i} | drawn
         for i, (row, bounds, found) in enumerate(cases)
     ]  # fmt: skip
-    inputs = {"parameters": [-0.25, 0.125, -0.5, 0.5, 0.75, 1.0], "queries": queries} | prior
+    inputs = {"parameters": [-0.25, 0.5, 0.75, 1.0], "queries": queries} | prior
     what = "Every pair of bounds, a ceiling, candidates that stand for several, shares that are known."
     yield "calibration-objective/bounds", "calibration_objective", what, inputs
-    inputs = inputs | {"queries": [], "precision": [0.5, 1.0, 4.0, 0.0, 2.0, 0.25]}
+    inputs = inputs | {"queries": [], "precision": [0.5, 0.0, 2.0, 0.25]}
     yield "calibration-objective/prior-alone", "calibration_objective", "No (h, r) at all.", inputs
 
 

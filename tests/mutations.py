@@ -111,13 +111,6 @@ ERRORS = [
         "tests/test_calibration.py::test_the_kernel_is_the_definition",
     ),
     Error(
-        "calibrate: the lowest slope is taken to be in no other",
-        COUNTING,
-        "        d_slopes[0] = d_slopes.sum()\n",
-        "",
-        "tests/test_calibration.py::test_the_gradient_by_differences",
-    ),
-    Error(
         "calibrate: Z' of sizes that are not less |V|",
         COUNTING,
         "lower - size, upper - size, outside)",

@@ -42,7 +42,7 @@ def test_calibration_of_equal_scores_is_a_share(monkeypatch, v):
     found = calibration.calibrate(model_of_zeros(200), (train, valid), v, threads=1)
     assert found.share == found.known_share == v
     features = pair_features([math.log(198)], [1], [0.0], found.centre, found.scale)
-    slope, _, _, *offset, ceiling = found.parameters[0]
+    slope, *offset, ceiling = found.parameters[0]
     x = -math.exp(slope) * math.log(198) + offset @ features[0]
     pi = 1 / (1 + math.exp(-ceiling)) / (1 + math.exp(-x))
     q = 60 / (198 * (60 + 5 * 140))

@@ -361,7 +361,7 @@ def test_the_calibration_knows_train_alone(monkeypatch, bounds):
     (0, r), which is no candidate."""
     model = cardkge.DistMult(6, 1, dim=3, seed=2, dtype="float64")
     train = np.array([(0, 0, 1), (2, 0, 3), (2, 0, 4)])
-    parameters = np.array([[0.2, 0.0, 0.0, 1.0, 0.5, -0.5, 0.1, 0.2, -0.3, 1.5]])
+    parameters = np.array([[0.2, 1.0, 0.5, -0.5, 0.1, 0.2, -0.3, 1.5]])
     share, one = np.array([0.6]), np.ones(1)
     missing = Missing(6 * one.astype(int), 4 * one.astype(int), 0 * one, ["assumed"], np.inf * one, share)
     of = cardkge.Calibration(

@@ -270,18 +270,15 @@ def torch_thinned_likelihood(inputs):
 
 
 def log_odds_below(parameters, log_softmax, features):
-    """log of c s / (1 - c s), s the logistic function of x, whose slope in the log softmax changes at -4 and -1."""
-    slopes = torch.exp(parameters[:3] + parameters[0] * tensor([0.0, 1.0, 1.0]))
-    start = slopes[0] * log_softmax
-    bent = start + (slopes[1] - slopes[0]) * torch.relu(log_softmax + 4)
-    x = bent + (slopes[2] - slopes[1]) * torch.relu(log_softmax + 1) + parameters[3:-1] @ features
+    """log of c s / (1 - c s), s the logistic function of x: (log odds, x)."""
+    x = torch.exp(parameters[0]) * log_softmax + parameters[1:-1] @ features
     log_p = torch.nn.functional.logsigmoid(parameters[-1]) + torch.nn.functional.logsigmoid(x)
     # 1 - c s = (1 - c) + c (1 - s)
     rest = torch.logaddexp(
         torch.nn.functional.logsigmoid(-parameters[-1]),
         torch.nn.functional.logsigmoid(parameters[-1]) + torch.nn.functional.logsigmoid(-x),
     )
-    return log_p - rest
+    return log_p - rest, x
 
 
 def torch_calibrated_log_odds(inputs):
@@ -289,7 +286,7 @@ def torch_calibrated_log_odds(inputs):
     log_softmax, features = tensor(inputs["log_softmax"]), tensor([*inputs["features"], 1.0])
     *others, ceiling = inputs["parameters"]
     parameters = tensor([*others, 0.0, ceiling]).requires_grad_()
-    log_odds = log_odds_below(parameters, log_softmax, features)
+    log_odds, _ = log_odds_below(parameters, log_softmax, features)
     slopes = torch.stack([torch.autograd.grad(each, parameters, retain_graph=True)[0] for each in log_odds])
     return {"log_odds": log_odds.detach(), "d_x": slopes[:, -2], "d_ceiling": slopes[:, -1]}
 
@@ -298,7 +295,7 @@ def torch_calibration_objective(inputs):
     parameters = tensor(inputs["parameters"]).requires_grad_()
     value = (tensor(inputs["precision"]) * (parameters - tensor(inputs["centre"])) ** 2).sum() / 2
     for query in inputs["queries"]:
-        log_odds = log_odds_below(parameters, tensor(query["log_softmax"]), tensor(query["features"]))
+        log_odds, _ = log_odds_below(parameters, tensor(query["log_softmax"]), tensor(query["features"]))
         log_odds = log_odds + math.log(1 - query["known_share"])
         weights = tensor(query["weights"])
         others = weights > 1

@@ -918,37 +918,25 @@ Outputs thinned_likelihood(const Json& in) {
     return {{"log_probability", value}, {"d_log_odds", d}, {"d_log_rest", d_rest}};
 }
 
-// What of a log softmax is below -4, from there to -1, and above.
-Row pieces_of(double x) {
-    return {std::min(x, -4.0), std::clamp(x, -4.0, -1.0) + 4, std::max(x, -1.0) + 1};
-}
-
-// x of a candidate: the slopes are e^a, e^(a + b), e^(a + c) for a, b, c the first of the parameters, each of a piece.
-double bent(const Row& parameters, double log_softmax, const Row& features, Row& by_slopes) {
-    Row pieces = pieces_of(log_softmax);
+double offset_of(const Row& parameters, const Row& features) {
     double sum = 0;
-    by_slopes.clear();
-    for (size_t q = 0; q < 3; q++) {
-        by_slopes.push_back(std::exp(parameters[0] + (q > 0 ? parameters[q] : 0)) * pieces[q]);
-        sum += by_slopes[q];
-    }
-    by_slopes[0] = sum;  // a is in every slope
-    for (size_t f = 0; f < features.size(); f++) sum += parameters[3 + f] * features[f];
+    for (size_t f = 0; f < features.size(); f++) sum += parameters[1 + f] * features[f];
     return sum;
 }
 
 Outputs calibrated_log_odds(const Json& in) {
     Row parameters = row_of(in.at("parameters")), x = row_of(in.at("log_softmax"));
-    Row log_odds = x, d_x = x, d_ceiling = x, features = row_of(in.at("features")), by_slopes;
+    Row log_odds = x, d_x = x, d_ceiling = x;
+    double offset = offset_of(parameters, row_of(in.at("features")));
     for (size_t t = 0; t < x.size(); t++)
-        log_odds[t] = below_ceiling(bent(parameters, x[t], features, by_slopes), parameters.back(), d_x[t], d_ceiling[t]);
+        log_odds[t] = below_ceiling(std::exp(parameters[0]) * x[t] + offset, parameters.back(), d_x[t], d_ceiling[t]);
     return {{"log_odds", log_odds}, {"d_x", d_x}, {"d_ceiling", d_ceiling}};
 }
 
 Outputs calibration_objective(const Json& in) {
     Row parameters = row_of(in.at("parameters")), centre = row_of(in.at("centre"));
     Row precision = row_of(in.at("precision")), gradient;
-    double value = 0;
+    double value = 0, slope = std::exp(parameters[0]);
     for (size_t i = 0; i < parameters.size(); i++) {
         double away = parameters[i] - centre[i];
         value += precision[i] * away * away / 2;
@@ -958,11 +946,9 @@ Outputs calibration_objective(const Json& in) {
         Row log_softmax = row_of(query.at("log_softmax")), found = row_of(query.at("found"));
         Row weights = row_of(query.at("weights")), features = row_of(query.at("features"));
         Row bounds = row_of(query.at("bounds")), x, found_apart, d, d_x(found.size()), d_ceiling(found.size()), terms;
-        Table by_slopes(found.size());
-        double rest = 0, d_rest, weight = query.at("weight").number;
+        double offset = offset_of(parameters, features), rest = 0, d_rest, weight = query.at("weight").number;
         for (size_t t = 0; t < found.size(); t++) {
-            double below = bent(parameters, log_softmax[t], features, by_slopes[t]);
-            double log_odds = below_ceiling(below, parameters.back(), d_x[t], d_ceiling[t]) +
+            double log_odds = below_ceiling(slope * log_softmax[t] + offset, parameters.back(), d_x[t], d_ceiling[t]) +
                               std::log1p(-query.at("known_share").number);
             terms.push_back(weights[t] * std::exp(log_odds));
             if (weights[t] == 1) x.push_back(log_odds), found_apart.push_back(found[t]);
@@ -971,8 +957,8 @@ Outputs calibration_objective(const Json& in) {
         value -= weight * thinned(x, rest, found_apart, query.at("share").number, bounds[0], bounds[1], d, d_rest);
         for (size_t t = 0, i = 0; t < found.size(); t++) {
             double by_odds = weight * (weights[t] == 1 ? d[i++] : d_rest * terms[t] / rest);
-            for (size_t q = 0; q < 3; q++) gradient[q] -= by_odds * d_x[t] * by_slopes[t][q];
-            for (size_t f = 0; f < features.size(); f++) gradient[3 + f] -= by_odds * d_x[t] * features[f];
+            gradient[0] -= by_odds * d_x[t] * slope * log_softmax[t];
+            for (size_t f = 0; f < features.size(); f++) gradient[1 + f] -= by_odds * d_x[t] * features[f];
             gradient.back() -= by_odds * d_ceiling[t];
         }
     }
