@@ -130,8 +130,6 @@ def conditioned(log_odds, lower, upper, weights=(1.0,)):
 
 
 N_FEATURES = 6  # of (h, r)
-KNOTS = (-4.0, -1.0)  # log softmaxes at which the slope may change
-N_SLOPES = len(KNOTS) + 1
 
 
 def pair_features(log_sums, known, best, centre=0.0, scale=1.0):
@@ -147,35 +145,18 @@ def pair_features(log_sums, known, best, centre=0.0, scale=1.0):
     return np.column_stack((np.ones(len(known)), known == 0, known >= 2, numbers))
 
 
-def pieces(log_softmax):
-    """What of a log softmax (...) lies below the first of KNOTS, between each two, above the last: (..., N_SLOPES),
-    with the log softmax as its sum. (0 is above the last.)"""
-    x = np.asarray(log_softmax, np.float64)[..., None]
-    inner = np.clip(x, KNOTS, (*KNOTS[1:], np.inf)) - KNOTS
-    return np.concatenate((np.minimum(x, KNOTS[0]), inner), axis=-1)
-
-
-def slopes_of(parameters):
-    """The slopes (..., N_SLOPES) of the pieces: of the lowest e^a, of each other e^(a + b), where a, and b of each other,
-    stand first in parameters."""
-    logs = np.array(parameters[..., :N_SLOPES])
-    logs[..., 1:] += logs[..., :1]
-    return np.exp(logs)
-
-
 def calibrated_log_odds(parameters, log_softmax, features):
-    """log o of candidates: o = pi / (1 - pi), pi = ceiling * sigma(x), x = slopes . pieces + offset: piecewise linear in
-    the log softmax, for where it is small a model is surer than it should be that there is no fact.
+    """log o of candidates: o = pi / (1 - pi), pi = ceiling * sigma(x), x = slope * log_softmax + offset.
 
-    parameters (..., N_SLOPES + F + 1): those of `slopes_of`, the coefficients of the offset, the logit of the ceiling.
+    parameters (..., 1 + F + 1): the logarithm of the slope, the coefficients of the offset, the logit of the ceiling.
     log_softmax (...): over the candidates of (h, r). features (..., F): of (h, r), the same for all its candidates, so
-    that offset = coefficients . features and slopes above 0 leave them in the order of their scores, ties included.
+    that offset = coefficients . features and a slope above 0 leave them in the order of their scores, ties included.
 
     Returns (log o, d log o / d x, d log o / d logit of the ceiling), each (...). With c the ceiling,
     o = c e^x / (1 + (1 - c) e^x), which grows from 0 to c / (1 - c).
     """
     logit = parameters[..., -1]
-    x = (slopes_of(parameters) * pieces(log_softmax)).sum(-1) + (parameters[..., N_SLOPES:-1] * features).sum(-1)
+    x = np.exp(parameters[..., 0]) * log_softmax + (parameters[..., 1:-1] * features).sum(-1)
     above = x - np.logaddexp(0, logit)  # log((1 - c) e^x)
     log_odds = x - np.logaddexp(0, -logit) - np.logaddexp(0, above)
     return log_odds, probability(-above), probability(-logit) * (1 + np.exp(log_odds))
@@ -241,7 +222,7 @@ def calibration_objective(parameters, queries, centre, precision):
     """What the fit makes small, and its gradient: minus the weighted sum of log P(V) over the (h, r), plus a normal
     prior, 1/2 sum precision (parameters - centre)^2.
 
-    parameters, centre, precision (N_SLOPES + F + 1,): as `calibrated_log_odds` takes them. queries: for each
+    parameters, centre, precision (1 + F + 1,): logarithm of the slope, offset, logit of the ceiling. queries: for each
     (h, r) a dict of log_softmax (n,), found (n,) bool, weights (n,), of its candidates: those with weight 1 are told
     apart, the others stand for so many improbable ones and are added up; features (F,); lower, upper: the bounds less
     the known tails; known_share s: the share of the facts that train lacks which is known here, so that odds are
@@ -271,8 +252,7 @@ def calibration_objective(parameters, queries, centre, precision):
         d_odds[apart] = d_apart
         d_odds[~apart] = d_rest * np.exp(terms - log_rest) if len(terms) else 0.0
         d_offset = (d_odds * d_x).sum()
-        d_slopes = (d_odds * d_x) @ pieces(x) * slopes_of(parameters)
-        d_slopes[0] = d_slopes.sum()
+        d_slope = (d_odds * d_x * x).sum() * math.exp(parameters[0])
         value -= query["weight"] * log_p
-        gradient -= query["weight"] * np.concatenate((d_slopes, d_offset * features, [(d_odds * d_ceiling).sum()]))
+        gradient -= query["weight"] * np.concatenate(([d_slope], d_offset * features, [(d_odds * d_ceiling).sum()]))
     return value, gradient
