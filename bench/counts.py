@@ -1,12 +1,10 @@
-"""What bounds are worth at prediction: `python bench/counts.py RUN...`, runs of one data set, of different seeds.
+"""What probabilities promise and what they keep: `python bench/counts.py GRAPH RUN...`, runs of it of different seeds.
 
-Each run is calibrated anew on its valid split, and its answers are measured against test (as `evaluate --sets` does)
-given the true bounds (bounds.tsv of the data set), those of classes beside them (shapes.ttl), none, and the controls:
-no conditioning, but cut at the bound; the true bounds permuted over the relations, uppers three times as large, and
-those mined from train; and calibrations that know of the score alone, or of it and of the known tails. --valid SHARE
-calibrates on a part of valid, of several draws; the rest of valid then counts as missing. --halves trains each run
-anew, its epoch chosen on a half of valid, and calibrates on that half and on the other. --soft compares mined bounds
-with the counts of train and valid as a prior. Prints means and 95 % intervals.
+Each run is calibrated anew through some bounds with some v, and its new facts are held against what is true: test, or
+with --truth the facts of a file of the whole graph. A run of `train --final` is taken as it is. Prints AP, log loss and
+Brier score; of what is accepted at p > 0.5 and by `--precision 0.9` how many, what is promised, what is kept, the 95 %
+interval of promised - kept (bootstrap over heads, of all runs together) and how many are true; the same of the
+relations of which 100 or more are accepted; and how settings differ, run by run with the same seed.
 """
 
 import argparse
@@ -24,212 +22,222 @@ import numpy as np  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
 import cardkge  # noqa: E402
-from cardkge import N_KNOWN, CardkgeError, fit_calibration  # noqa: E402
+from cardkge import triple_keys  # noqa: E402
 from cardkge_tools.answers import calibration as fitting  # noqa: E402
-from cardkge_tools.answers import measures as measuring  # noqa: E402
-from cardkge_tools.answers.calibration import Calibration, calibrate  # noqa: E402
-from cardkge_tools.answers.decoding import Decoder, acceptable, room_left  # noqa: E402
+from cardkge_tools.answers import decoding  # noqa: E402
+from cardkge_tools.answers.calibration import calibrate, learn_counts  # noqa: E402
+from cardkge_tools.answers.decoding import KnownAndLoops, KnownTails  # noqa: E402
+from cardkge_tools.answers.facts import run_bounds  # noqa: E402
 from cardkge_tools.answers.measures import evaluate_sets  # noqa: E402
-from cardkge_tools.experiments.reproduction import estimate, percent  # noqa: E402
+from cardkge_tools.answers.missing import missing_facts  # noqa: E402
+from cardkge_tools.answers.opening import align_dataset  # noqa: E402
+from cardkge_tools.definitions.softmax import without_loops  # noqa: E402
+from cardkge_tools.experiments.reproduction import estimate  # noqa: E402
+from cardkge_tools.graph.bounds import GraphBounds  # noqa: E402
+from cardkge_tools.graph.spelling import Known  # noqa: E402
+from cardkge_tools.shell.files import read_fields  # noqa: E402
 
-SHOWN = ("ap", "best_f1", "f1", "precision", "mean_probability", "ece")
+FEWEST, DRAWS = 100, 1000  # accepted in a relation that is shown; of the bootstrap
+RULES = {"p > 0.5": None, "precision 0.9": 0.9}
+NAMES = {"bounds.tsv": "true"}
 
 
-def kinds_of_bounds(dataset):
-    """Name -> bounds (R, 2), None for no conditioning."""
-    true = cardkge.read_bounds(dataset.folder / "bounds.tsv", dataset.relations)
-    kinds = {
-        "true": true,
-        "none": None,
-        "permuted": np.roll(true, 1, axis=0),
-        "uppers x 3": true * [1, 3],
-        "mined": cardkge.find_bounds("mined", dataset)[0],
+@dataclasses.dataclass(frozen=True, eq=False)
+class Accepted:
+    """What one run accepts: triples (m, 3), their p, which are true (m,); facts (k, 3) that are there to be found."""
+
+    triples: np.ndarray
+    p: np.ndarray
+    true: np.ndarray
+    facts: np.ndarray
+
+
+def whole_truth(path, run, dataset):
+    """The facts (n, 3) of a file of triples that train and valid lack; those with names that the run lacks left out."""
+    known = [Known(names, run.prefixes, "name") for names in (run.entities, run.relations)]
+    ids = [{name: i for i, name in enumerate(names)} for names in (run.entities, run.relations)]
+    rows = []
+    for _, fields in read_fields(path):
+        names = [known[place].find(name)[0] for place, name in zip((0, 1, 0), fields, strict=True)]
+        if None not in names:
+            rows.append([ids[place][name] for place, name in zip((0, 1, 0), names, strict=True)])
+    sizes, rows = (len(run.entities), len(run.relations)), np.unique(np.array(rows, np.int32), axis=0)
+    recorded = triple_keys(*np.concatenate((dataset.train, dataset.valid)).T, *sizes)
+    return np.ascontiguousarray(rows[~np.isin(triple_keys(*rows.T, *sizes), recorded)])
+
+
+def controls(bounds):
+    """{name: GraphBounds}: the bounds of each relation given to the next, and uppers three times as large."""
+    next_of = dict(zip(bounds.relations, [*bounds.relations[1:], bounds.relations[0]], strict=True))
+    changed = {
+        "permuted": [dataclasses.replace(bound, relation=next_of[bound.relation]) for bound in bounds.listed()],
+        "uppers x 3": [dataclasses.replace(bound, upper=3 * bound.upper) for bound in bounds.listed()],
     }
-    shapes = dataset.folder / "shapes.ttl"
-    if shapes.exists():
-        try:
-            files = f"{dataset.folder / 'bounds.tsv'},{shapes}"
-            kinds["true, of classes too"] = cardkge.find_bounds(files, dataset)[0]
-        except CardkgeError as error:  # without pyoxigraph
-            print(error, file=sys.stderr)
-    return kinds
+    return {name: GraphBounds(each, bounds.relations, bounds.types, bounds.entities) for name, each in changed.items()}
 
 
-class CutDecoder(Decoder):
-    """Unconditioned probabilities, 0 for what is not among the best that the bound of its (h, r) has room for."""
-
-    def __init__(self, model, calibration, bounds, *answers):
-        super().__init__(model, calibration, bounds, *answers)
-        self.plain = Decoder(model, calibration, None, *answers)
-
-    def decode(self, heads, relations, scores, need=0.0):
-        """As Decoder's."""
-        found = self.plain.decode(heads, relations, scores, need)
-        room = room_left(self.bounds.of(relations, heads), found.known)
-        kept = np.zeros(len(found.p), bool)
-        kept[acceptable(found, room, 0.0)] = True
-        return dataclasses.replace(found, p=np.where(kept, found.p, 0.0))
+def v_of(dataset, recorded, bounds, types):
+    """{name: Missing}: with the v that fits what is true, from exact numbers, from the sizes of the splits."""
+    none = GraphBounds([], dataset.relations)
+    return {
+        "fits": missing_facts(dataset, none, types=types),
+        "numbers": missing_facts(recorded, bounds, types=types),
+        "sizes": missing_facts(recorded, none, types=types),
+    }
 
 
-def share_of(valid, missing):
-    """v: the part of what train lacks that valid holds, where so many facts are missing besides."""
-    return len(valid) / (len(valid) + missing)
-
-
-def calibrate_by_score(model, dataset, known_too, seed, types):
-    """A Calibration fitted as `calibrate` does, of log odds a score + c; known_too: for 0, 1, more known tails each."""
-    n, r, missing = model.n_entities, model.n_relations, len(dataset.test)
-    share = len(dataset.valid) / (len(dataset.valid) + missing)
-    scope = cardkge.scope_pairs(dataset.train, n, r, types=types)
-    rng = np.random.default_rng([seed, 5])
-    pairs = fitting._fitting_pairs(*scope, dataset.valid, n, r, rng)
-    rows = fitting._fitting_rows(model, dataset.train, dataset.valid, *pairs, seed, None, None)
-    relation, scores, _, known, found, weight = rows
-    centre, spread = np.average(scores, weights=weight), float(np.std(scores))
-    x, ones = np.column_stack(((scores - centre) / spread, np.ones(len(scores)))), np.ones(2)
-    coefficients, state = np.zeros((r, N_KNOWN, 3)), np.minimum(known, N_KNOWN - 1) if known_too else 0 * known
-
-    def fit(part, prior, precision):
-        return fit_calibration(x[part], found[part], weight[part], share, prior, precision * ones)
-
-    of_all = fit(slice(None), 0 * ones, 1e-3)
-    for k in range(N_KNOWN):
-        chosen = state == (k if known_too else 0)
-        common = fit(chosen, of_all, fitting.PRIOR)
-        for i in range(r):
-            u, c = fit(chosen & (relation == i), common, fitting.PRIOR)
-            a = np.exp(u) / spread
-            coefficients[i, k] = a, 0, c - a * centre
-    return Calibration(coefficients, share, len(dataset.valid), missing)
-
-
-def facts(model, calibration, bounds, dataset, types):
-    """The measures of `evaluate_sets`, and the error of the expected count rounded, for counts are whole."""
-    measures, details = evaluate_sets(model, calibration, bounds, dataset, types=types)
-    return measures | {"rounded_mae": np.abs(np.round(details["expected"]) - details["true"]).mean()}
-
-
-def measured(run, whole, dataset):
-    """Yield (name, measures) of a run calibrated on this part of the data."""
-    model, seed, types = run.best_model(), run.settings.seed, run.types
-    calibration = calibrate(
-        model, (dataset.train, dataset.valid), share_of(dataset.valid, len(dataset.test)), None, types
-    )
-    kinds = kinds_of_bounds(whole)
-    for name, bounds in kinds.items():
-        yield name, facts(model, calibration, bounds, dataset, types)
-    with mock.patch.object(measuring, "Decoder", CutDecoder):
-        yield "none, cut at the true bound", facts(model, calibration, kinds["true"], dataset, types)
-    for title, known_too in (("score alone", False), ("score and known", True)):
-        calibration = calibrate_by_score(model, dataset, known_too, seed, types)
-        for name in ("true", "none"):
-            yield f"{title}: {name}", facts(model, calibration, kinds[name], dataset, types)
-
-
-@dataclasses.dataclass(eq=False)
-class WithinBounds(fitting.CountPrior):
-    """A prior over counts, and hard Bounds beside it."""
-
-    hard: cardkge.Bounds = None
-
-    def of(self, relations, subjects, inverse=False):
-        """(n, 2) the hard bounds."""
-        return self.hard.of(relations, subjects, inverse)
-
-
-def softened(run, dataset, every=1):
-    """Yield (name, measures) of mined bounds, hard and soft; measured on one in `every` of the heads."""
-    model, seed, types = run.best_model(), run.settings.seed, run.types
-    calibration = calibrate(
-        model, (dataset.train, dataset.valid), share_of(dataset.valid, len(dataset.test)), None, types
-    )
-    prior = fitting.learn_counts(model, calibration, dataset.train, dataset.valid, seed, types=types)
-    mined = cardkge.find_bounds("mined", dataset)[0]
-    both = WithinBounds(prior.counts, prior.usual, prior.heads, prior.share, mined)
-    alone = dataclasses.replace(prior, usual=np.full_like(prior.usual, 1), heads=np.full_like(prior.heads, 10**9))
-    kinds = {"none": None, "mined": mined, "counts": prior, "counts, within mined": both, "Q alone": alone}
-    if (dataset.folder / "bounds.tsv").exists():
-        true = cardkge.read_bounds(dataset.folder / "bounds.tsv", dataset.relations)
-        kinds["counts, within true"] = dataclasses.replace(both, hard=cardkge.Bounds(true))
-    some = dataclasses.replace(dataset, test=dataset.test[dataset.test[:, 0] % every == 0])
-
-    in_scope = measuring.scope_pairs
-
-    def few(*arguments, **options):
-        heads, relations = in_scope(*arguments, **options)
-        return heads[heads % every == 0], relations[heads % every == 0]
-
-    with mock.patch.object(measuring, "scope_pairs", few):
-        for name, bounds in kinds.items():
-            yield name, facts(model, calibration, bounds, some, types)
-
-
-def halved(run, whole):
-    """Yield (name, measures) of a run trained anew, its epoch chosen on a half of valid, and calibrated on that half,
-    and on the other. Both know train and all of valid when they are measured."""
-    settings = dataclasses.replace(run.settings, bounds="none")
-    order = np.random.default_rng([8, settings.seed]).permutation(len(whole.valid))
-    halves = [whole.valid[np.sort(part)] for part in np.array_split(order, 2)]
-    chosen_on = dataclasses.replace(whole, valid=halves[0])
-    new = cardkge.new_run(settings, chosen_on)
-    cardkge.train(new, chosen_on)
-    true = kinds_of_bounds(whole)["true"]
-    for title, valid in zip(("on the half that chose", "on the other half"), halves):
-        missing = len(whole.valid) - len(valid) + len(whole.test)
-        fitted = calibrate(new.best_model(), (whole.train, valid), share_of(valid, missing), None, new.types)
-        fitted = dataclasses.replace(fitted, share=len(whole.valid) / (len(whole.valid) + len(whole.test)))
-        for name, bounds in (("true", true), ("none", None)):
-            yield f"{title}: {name}", facts(new.best_model(), fitted, bounds, whole, new.types)
-    print(f"seed {settings.seed}: epoch {new.best['epoch']} of {settings.epochs} chosen", file=sys.stderr)
-
-
-def parts_of_valid(dataset, share, draws):
-    """The data set with a part of valid, several draws of it; what is left out of valid is in test."""
-    if share == 1:
-        yield dataset
+def settings_of(run, dataset, recorded, missing, options):
+    """Yield (name, calibration, bounds, known, loops) of a run; missing: of `v_of`; known: triples that are no new
+    facts."""
+    splits = dataset.train, dataset.valid
+    if run.settings.final:
+        yield "final", run.calibration.knowing("all"), run_bounds(run), np.concatenate((*splits, recorded.test)), False
         return
-    for seed in range(draws):
-        order = np.random.default_rng([7, seed]).permutation(len(dataset.valid))
-        cut = round(share * len(order))
-        kept, missing = dataset.valid[np.sort(order[:cut])], dataset.valid[np.sort(order[cut:])]
-        yield dataclasses.replace(dataset, valid=kept, test=np.concatenate((dataset.test, missing)))
+    model, given, known = run.best_model(), {}, np.concatenate(splits)
+    for file in options.bounds:
+        given[NAMES.get(Path(file).name, file)] = cardkge.find_bounds(file, recorded)[0]
+    exact = given[list(given)[-1]]
+    if options.controls:
+        given |= controls(exact)
+    for name, bounds in given.items():
+        for share in options.share.split(","):
+            limits = None if name == "mined" else bounds  # which are no limits: `learn_counts`
+            found = calibrate(model, splits, missing[share].share, limits, run.types, options.threads)
+            if name == "mined":
+                bounds = learn_counts(model, found, *splits, run.settings.seed, options.threads, run.types)
+            yield f"{name}, v {share}" if "," in options.share else name, found, bounds, known, False
+    if options.loops:
+        with mock.patch.object(fitting, "loops_to_leave_out", lambda train, *_: train[:0]):
+            found = calibrate(model, splits, missing["fits"].share, None, run.types, options.threads)
+        yield "none, loops too", found, None, known, True
 
 
-def within_valid(dataset, seed):
-    """The data set with a half of valid as valid, and the other as test: what is to be chosen is chosen so."""
-    parts = np.array_split(np.random.default_rng([9, seed]).permutation(len(dataset.valid)), 2)
-    valid, test = (dataset.valid[np.sort(part)] for part in parts)
-    return dataclasses.replace(dataset, valid=valid, test=test)
+def measured(run, dataset, setting, threads):
+    """(measures, {rule: Accepted}) of a run under a setting."""
+    _, calibration, bounds, known, loops = setting
+    model, types = run.best_model(), run.types
+    n, r = model.n_entities, model.n_relations
+    seen = dataclasses.replace(dataset, valid=known[len(dataset.train) :])
+    measures, _ = evaluate_sets(model, calibration, bounds, seen, threads, types=types, loops=loops)
+    heads, relations = decoding.scope_pairs(dataset.train, n, r, types=types)
+    index, truth = KnownTails(known, n, r), KnownTails(dataset.test, n, r)
+    left_out = KnownAndLoops(index, without_loops(dataset.train, r) & (not loops))
+    decoder = decoding.Decoder(model, calibration, bounds, index, left_out)
+    pairs, tails, p, _ = decoding.probable(decoder, heads, relations, decoding.start_of(0.9), threads)
+    triples, found = np.column_stack((heads[pairs], relations[pairs], tails)), {}
+    facts = dataset.test[~index.has(*dataset.test.T)]
+    for rule, precision in RULES.items():
+        some = np.flatnonzero(p > (0.5 if precision is None else 0))
+        kept = some[decoding.accepted(decoder, triples[some], p[some], precision)]
+        found[rule] = Accepted(triples[kept], p[kept], truth.has(*triples[kept].T), facts)
+    return measures, found
+
+
+def gap_interval(runs, chosen=None, draws=DRAWS):
+    """{"n", "promised", "kept", "low", "high", "true", "facts"} of the Accepted of some runs together, per run where it
+    is a number; the 95 % interval of promised - kept, heads drawn anew with all they have. chosen: (R,) bool."""
+    masks = [np.ones(len(run.p), bool) if chosen is None else chosen[run.triples[:, 1]] for run in runs]
+    p, true, head = (
+        np.concatenate([of(run)[mask] for run, mask in zip(runs, masks, strict=True)])
+        for of in (lambda run: run.p, lambda run: run.true, lambda run: run.triples[:, 0])
+    )
+    facts = sum(len(run.facts) if chosen is None else np.count_nonzero(chosen[run.facts[:, 1]]) for run in runs)
+    found = {"n": len(p) / len(runs), "true": true.sum() / len(runs), "facts": facts / len(runs)}
+    if not len(p):
+        return found | dict.fromkeys(("promised", "kept", "low", "high"), float("nan"))
+    _, head = np.unique(head, return_inverse=True)
+    sums = np.stack((np.bincount(head), np.bincount(head, p - true)), 1)
+    drawn = np.random.default_rng(0).multinomial(len(sums), np.full(len(sums), 1 / len(sums)), draws) @ sums
+    low, high = np.percentile(drawn[:, 1] / drawn[:, 0], [2.5, 97.5])
+    return found | {"promised": p.mean(), "kept": true.mean(), "low": low, "high": high}
+
+
+def cells(found):
+    """Those of a table's row."""
+    shares = (f"{100 * found[key]:.1f}" for key in ("promised", "kept"))
+    interval = f"{100 * (found['promised'] - found['kept']):+.1f} [{100 * found['low']:.1f}, {100 * found['high']:.1f}]"
+    return [f"{found['n']:,.0f}", *shares, interval, f"{found['true']:,.0f}", f"{found['facts']:,.0f}"]
+
+
+def show(headers, rows):
+    """Print a table for a document."""
+    print(tabulate(rows, headers, "github", disable_numparse=True) + "\n")
+
+
+def show_tables(results, relations, numbered):
+    """results: {setting: [(measures, {rule: Accepted}) of each run]}; numbered: (R,) bool, relations with numbers."""
+    columns = ["accepted", "promised", "kept", "promised - kept", "true", "facts"]
+    rows, parts, differences = [], [], []
+    mean = {name: {key: np.array([m[key] for m, _ in of]) for key in ("ap", "log_loss", "brier")}
+            for name, of in results.items()}  # fmt: skip
+    groups = {"with numbers": numbered, "without": ~numbered} if numbered.any() and not numbered.all() else {}
+    for name, of in results.items():
+        figures = [
+            f"{100 * mean[name]['ap'].mean():.2f}",
+            *(f"{mean[name][x].mean():.3f}" for x in ("log_loss", "brier")),
+        ]
+        for rule in RULES:
+            runs = [each[rule] for _, each in of]
+            rows.append([name, *figures, rule, *cells(gap_interval(runs))])
+            single = {relations[r]: np.arange(len(relations)) == r for r in range(len(relations))}
+            for part, chosen in (groups | single).items():
+                found = gap_interval(runs, chosen)
+                if found["n"] * len(runs) >= FEWEST:
+                    wide = "" if found["low"] <= 0.08 and found["high"] >= -0.08 else "off"
+                    parts.append([name, rule, part, *cells(found), wide])
+    show(["", "AP", "log loss", "Brier", "", *columns], rows)
+    show(["", "", "relation", *columns, "beyond 8 points"], parts)
+    first, *others = results
+    for name in others:
+        row = [
+            _with_interval(estimate(of, mean[first][key]), 100 if key == "ap" else 1) for key, of in mean[name].items()
+        ]
+        for rule in RULES:
+            true = ([each[rule].true.sum() for _, each in results[which]] for which in (name, first))
+            row.append(_with_interval(estimate(*true), 1, 0))
+        differences.append([f"{name} - {first}", *row])
+    if others:
+        show(["difference", "AP", "log loss", "Brier", *(f"true, {rule}" for rule in RULES)], differences)
+
+
+def _with_interval(found, unit=1, places=None):
+    """An estimate with its interval."""
+    places = (2 if unit == 100 else 3) if places is None else places
+    text = f"{unit * found['mean']:+.{places}f}"
+    return text if found["interval"] is None else f"{text} ± {unit * found['interval']:.{places}f}"
 
 
 def main(arguments=None):
-    """Print the table."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("graph", metavar="GRAPH")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
-    parser.add_argument("--valid", type=float, default=1.0, metavar="SHARE", help="of valid, to calibrate on")
-    parser.add_argument("--draws", type=int, default=5, help="of that part")
-    parser.add_argument("--soft", action="store_true", help="mined bounds, hard, and as a prior over counts")
-    parser.add_argument("--every", type=int, default=1, help="with --soft: measure on one head in so many")
-    parser.add_argument("--within-valid", action="store_true", help="calibrate on half of valid, measure on the other")
-    parser.add_argument("--halves", action="store_true", help="what choosing the epoch on valid costs")
+    parser.add_argument(
+        "--truth", type=Path, help="triples of the whole graph; without it, test is all that is missing"
+    )
+    parser.add_argument("--bounds", action="append", help="a file or none; repeatable (none, and GRAPH/bounds.tsv)")
+    parser.add_argument("--share", default="fits", help="v: fits, numbers, sizes; several with commas between")
+    parser.add_argument("--controls", action="store_true", help="useless bounds too")
+    parser.add_argument("--loops", action="store_true", help="without bounds, with loops as candidates too")
+    parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args(arguments)
-    found = {}
+    results = {}
     for folder in options.runs:
         run = cardkge.load_run(folder)
-        whole = cardkge.load_dataset(run.settings.data)
-        parts = [whole] if options.halves else parts_of_valid(whole, options.valid, options.draws)
-        for dataset in [within_valid(whole, run.settings.seed)] if options.within_valid else parts:
-            several = halved(run, whole) if options.halves else measured(run, whole, dataset)
-            for name, measures in softened(run, dataset, options.every) if options.soft else several:
-                found.setdefault(name, []).append(measures)
-    rows = [[name, *(percent(estimate([one[key] for one in part])) for key in SHOWN)] for name, part in found.items()]
-    for row, part in zip(rows, found.values()):
-        row += [f"{np.mean([one[key] for one in part]):.4f}" for key in ("log_loss", "count_mae", "rounded_mae")]
-        row += [f"{np.mean([one['out_of_bounds'] for one in part]):.2%}"]
-    known = np.mean([one["known_count_mae"] for one in next(iter(found.values()))])
-    headers = ["bounds", *SHOWN, "log loss", "count MAE", "rounded", "out of bounds"]
-    print(tabulate(rows, headers, "github", disable_numparse=True))
-    print(f"count MAE of the known facts alone: {known:.4f}")
+        recorded = align_dataset(cardkge.load_dataset(options.graph), run)
+        options.bounds = options.bounds or ["none", str(Path(recorded.folder) / "bounds.tsv")]
+        facts = recorded.test if options.truth is None else whole_truth(options.truth, run, recorded)
+        dataset = dataclasses.replace(recorded, test=facts)
+        numbers = cardkge.find_bounds(options.bounds[-1], recorded)[0]
+        missing = v_of(dataset, recorded, numbers, run.types)
+        if not results:
+            columns = [missing["fits"].valid, missing["fits"].test, *(missing[x].share.round(3) for x in missing)]
+            rows = zip(run.relations, *(c.tolist() for c in columns), missing["numbers"].source, strict=True)
+            show(["relation", "valid", "missing besides", "v that fits", "by numbers", "by sizes", "from"], rows)
+        for setting in settings_of(run, dataset, recorded, missing, options):
+            results.setdefault(setting[0], []).append(measured(run, dataset, setting, options.threads))
+    numbered = np.array([source == "numbers" for source in missing["numbers"].source])
+    show_tables(results, run.relations, numbered)
 
 
 if __name__ == "__main__":

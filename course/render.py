@@ -55,6 +55,8 @@ def run(program=PROGRAM):
     import matplotlib
     import matplotlib.pyplot as plt
 
+    from cardkge_tools.answers.figures import small_png
+
     parts, figures, namespace = [HEADER], {}, {"__name__": "__main__"}
     with matplotlib.rc_context({"figure.dpi": 100, "savefig.bbox": "tight", "svg.hashsalt": "walkthrough"}):
         for kind, line, text in cells(program.read_text(encoding="utf-8")):
@@ -71,7 +73,7 @@ def run(program=PROGRAM):
             for number in plt.get_fignums():
                 name, file = f"walkthrough-{len(figures) + 1}.png", io.BytesIO()
                 plt.figure(number).savefig(file, format="png", metadata={"Software": None})
-                figures[name] = file.getvalue()
+                figures[name] = small_png(file.getvalue())
                 parts.append(f"![{name.removesuffix('.png').replace('-', ', figure ')}]({name})\n")
             plt.close("all")
     return "\n".join(parts), figures

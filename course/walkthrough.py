@@ -621,7 +621,8 @@ print(
 # First, better probabilities. For one relation, let the probability that (h, r, t) is a fact be $\sigma(a \phi + c)$,
 # with a and c from the validation facts, which the model has not seen. There is one catch: a missing fact may also be
 # in test, so that only a share v of the missing facts is in valid, and a candidate is found there with probability v
-# $\sigma(a \phi + c)$. We know the sizes of the splits, so we know v.
+# $\sigma(a \phi + c)$. Here test is all that is missing, so the sizes of the splits say v. On a real graph they do
+# not: then v comes from exact numbers, or somebody must give it.
 
 # %%
 v = len(data.valid) / (len(data.valid) + len(data.test))
@@ -748,8 +749,12 @@ print(tabulate(lines, heading, floatfmt=("", ".0f", "", ".3f", ".3f", ".3f", ".3
 # %% [markdown]
 # Calibration makes the difference between useless and useful. The bound then removes the mistakes that are left, at
 # no cost in what is found; but conditioning from above can only lower an expected number, and now it is too low.
-# Knowing the least as well as the most puts it right, and finds more. That is the order of importance: calibrate
-# first, then say how many.
+# Knowing the least as well as the most puts it right, and finds more.
+#
+# Too low, because the bound counts twice: a and c were fitted as if anybody may have any number of parents, to facts
+# of people who have two, so that pi holds some of the bound already. `python cli.py calibrate` fits *through* the
+# bounds: it makes the valid facts probable under the conditional probabilities themselves
+# ([COUNTS.md](COUNTS.md) has the formula, and a toy of two heads).
 #
 # The last two columns split the recall. Of most facts that are found, the inverse (`child`) is in train, and turning
 # it round is all the model had to do; the others must be pieced together from siblings and spouses. A single figure

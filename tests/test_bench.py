@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import ROOT, ok, plain_calibration, write_ring
+from conftest import ROOT, ok, write_ring
 
 import cardkge
 
@@ -21,7 +21,7 @@ def bench(monkeypatch):
     for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.setenv(name, "1")
     yield
-    for name in ("compare", "make_graph", "scaling", "peers", "counts", "baselines"):
+    for name in ("compare", "make_graph", "scaling", "peers", "counts", "take_away"):
         sys.modules.pop(name, None)
 
 
@@ -167,120 +167,106 @@ def test_wrong_use_is_explained():
 
 
 # ------------------------------------------------------------------------------------------------------------------
-# bench/baselines.py, bench/counts.py
+# bench/counts.py, bench/take_away.py
 # ------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def ring(tmp_path_factory):
-    """A run of a ring, with its bounds: every entity has one tail of each relation."""
+    """Two runs of a ring, with its bounds: every entity has one tail of each relation."""
     folder = tmp_path_factory.mktemp("bench")
     data = write_ring(folder / "ring", 80)
     (data / "bounds.tsv").write_text("r0\t1\t1\nr1\t1\t1\nr2\t1\t1\n", encoding="utf-8")
-    ok("train", "--data", data, "--loss", "softmax", "--dim", 24, "--epochs", 40, "--out", folder / "run")
-    return folder / "run"
+    options = "--loss", "softmax", "--dim", 24, "--epochs", 40, "--threads", 1
+    for seed in (0, 1):
+        ok("train", "--data", data, *options, "--seed", seed, "--out", folder / f"run-{seed}")
+    return folder
 
 
-def table_of(text, number):
-    """The cells of a table of several, by the first of each row."""
-    lines = [line for line in text.split("\n\n")[number].splitlines() if line.startswith("|")]
-    return {cells[0]: cells[1:] for cells in ([c.strip() for c in line.strip("|").split("|")] for line in lines[2:])}
-
-
-@pytest.mark.thorough
-def test_baselines_side_by_side(bench, ring, capsys):
-    import baselines
-
-    baselines.main([str(ring)])
-    out = capsys.readouterr().out
-    labels, facts, sets = (table_of(out, number) for number in range(3))
-    assert {"frequency of the tail alone", "threshold per relation", "Platt per relation"} < set(labels)
-    assert {"ours, bounds: none", "ours, bounds: mined", "ours, bounds: true"} < set(labels)
-    assert set(facts) == {"threshold per relation", "Platt per relation", "ours", "ours, given the bounds"}
-    assert {"softmax score (Zhu et al.)", "p, given the bounds"} < set(sets)
-    shares = [float(x) for row in (*labels.values(), *facts.values()) for x in row[1:5] if x != "-"]
-    assert all(0 <= share <= 100 for share in shares)
-
-
-def test_conformal_sets_cover_what_they_promise(bench):
-    """Exchangeable questions, of a conformity known in advance: a set of the best (1 - share) quantile and above."""
-    from baselines import answer_sets, conformal_threshold
-
-    table = np.random.default_rng(0).random((4000, 50))
-    triples = np.column_stack((np.arange(4000), np.zeros(4000, int), np.zeros(4000, int)))
-
-    def conformity(heads, relations):
-        return table[heads]
-
-    limit = conformal_threshold(conformity, triples[:99], 0.9)
-    assert limit == np.sort(table[:99, 0])[9]  # the tenth of (99 + 1) from below
-    held, size, everywhere, right = answer_sets(conformity, limit, triples[99:], triples[99:, :2].T)
-    assert abs(held - 0.9) < 0.08 and held == pytest.approx((table[99:, 0] >= limit).mean())
-    assert size == everywhere == pytest.approx((table[99:] >= limit).sum(1).mean())
-    assert right == pytest.approx(held / size)
-    assert conformal_threshold(conformity, triples[:5], 0.9) == -np.inf  # too few to promise it
-
-
-def test_false_triples_are_of_no_split(bench, make_dataset):
-    from baselines import labelled
-
-    data = make_dataset([(0, 0, 1), (0, 0, 2), (3, 0, 4), (3, 1, 1)], [(3, 0, 1)], [(3, 0, 2)])
-    found, labels = labelled(data, data.valid, np.random.default_rng(0))
-    assert found.tolist() == [[3, 0, 1]] and labels.tolist() == [True]  # 3 has every tail of 0 in some split
-    found, labels = labelled(data, data.train, np.random.default_rng(0))
-    assert labels.tolist() == [True, False, True, False, True, True]
-    assert found[1].tolist() == found[3].tolist() == [0, 0, 4]
+def tables_of(text):
+    """Of each table the cells, row by row."""
+    rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in row] for row in rows]
+    rules = [i for i, row in enumerate(rows) if set(row[0]) <= set("-:") and row[0]]
+    return [rows[i - 1 : j - 1] for i, j in zip(rules, [*rules[1:], len(rows) + 1], strict=True)]
 
 
 @pytest.mark.thorough
-def test_controls_of_bounds(bench, ring, capsys):
+def test_what_is_promised_and_kept_with_controls(bench, ring, capsys):
     import counts
 
-    counts.main([str(ring)])
-    rows = table_of(capsys.readouterr().out, 0)
-    assert {
-        "true",
-        "none",
-        "permuted",
-        "none, cut at the true bound",
-        "score alone: true",
-        "score and known: none",
-    } <= set(rows)
-    assert rows["true"] == rows["permuted"]  # they are all alike here
-    assert rows["true"][-1] == "0.00%"
-    counts.main([str(ring), "--valid", "0.5", "--draws", "2"])
-    assert "±" in table_of(capsys.readouterr().out, 0)["true"][0]
-    counts.main([str(ring), "--halves"])
-    rows = table_of(capsys.readouterr().out, 0)
-    assert set(rows) == {
-        f"on the {half}: {name}" for half in ("half that chose", "other half") for name in ("true", "none")
-    }
-    for options in (["--within-valid"], ["--every", "3"]):
-        counts.main([str(ring), "--soft", *options])
-        kinds = {"none", "mined", "counts", "counts, within mined", "counts, within true", "Q alone"}
-        assert set(table_of(capsys.readouterr().out, 0)) == kinds
+    runs = [str(ring / f"run-{seed}") for seed in (0, 1)]
+    counts.main([str(ring / "ring"), *runs, "--controls", "--loops"])
+    shares, settings, _, differences = tables_of(capsys.readouterr().out)
+    assert sorted(row[0] for row in shares[2:]) == ["r0", "r1", "r2"]
+    found = {(row[0], row[4]): row for row in settings[2:]}
+    names = {"none", "true", "permuted", "uppers x 3", "none, loops too"}
+    assert set(found) == {(name, rule) for name in names for rule in counts.RULES}
+    assert found["true", "p > 0.5"][1:] == found["permuted", "p > 0.5"][1:]  # all relations are alike here
+    assert float(found["true", "p > 0.5"][7]) > 80 and "±" in differences[2][1]
+    # given test as the truth, what a file says of test says the same
+    whole = ring / "whole.tsv"
+    whole.write_text("".join((ring / "ring" / f"{name}.txt").read_text() for name in ("train", "valid", "test")))
+    counts.main([str(ring / "ring"), *runs, "--truth", str(whole)])
+    assert {tuple(row) for row in tables_of(capsys.readouterr().out)[1][2:]} < {tuple(row) for row in settings}
 
 
-def test_what_is_cut_is_beyond_the_bound(bench, make_model):
-    """The best of each (h, r) keep their probabilities, as many as there is room for; the others have none."""
-    from counts import CutDecoder
+@pytest.mark.thorough
+def test_a_graph_with_facts_taken_away(bench, ring, capsys):
+    """From the taking away to the final run: what it promises is held against what was taken away."""
+    import counts
+    import take_away
 
-    model, calibration = make_model("distmult", 9, 2), plain_calibration([0.5, 0.5], 0.5, 0.0, 0.5)
-    known = cardkge.KnownTails(np.array([(0, 0, 1), (0, 1, 2)]), 9, 2)
-    heads, relations = np.array([0, 0, 1]), np.array([0, 1, 0])
-    scores = model.score_tails(heads, relations)
-    plain = cardkge.Decoder(model, calibration, None, known).decode(heads, relations, scores)
-    cut = CutDecoder(model, calibration, np.array([(0, 3.0), (0, 1.0)]), known).decode(heads, relations, scores)
-    for row, room in enumerate((2, 0, 3)):
-        before, after = (found.p[found.row == row] for found in (plain, cut))
-        best = np.argsort(-before)[:room]
-        assert len(before) > room and np.flatnonzero(after).tolist() == sorted(best.tolist())
-        np.testing.assert_array_equal(after[best], before[best])
+    part = ring / "part"
+    take_away.main([str(ring / "ring"), "0.2", str(part)])
+    capsys.readouterr()
+    ok("split", part, "--valid", 0.1, "--test", 0.1, "--no-group", "--out", ring / "part-split")
+    options = "--loss", "softmax", "--dim", 24, "--epochs", 40, "--threads", 1, "--no-calibrate"
+    ok("train", "--data", ring / "part-split", *options, "--out", ring / "part-run")
+    ok("calibrate", ring / "part-run", "--missing", part / "missing.tsv")
+    ok("train", "--final", ring / "part-run", "--threads", 1, "--out", ring / "part-final")
+    command = [str(ring / "part-split"), "RUN", "--truth", str(part / "whole.tsv")]
+    command[1] = str(ring / "part-final")
+    counts.main(command)
+    shares, settings, *_ = tables_of(capsys.readouterr().out)
+    gone = sum(int(line.split("\t")[1]) for line in (part / "missing.tsv").read_text().splitlines())
+    assert settings[2][0] == "final" and settings[2][-1] == f"{gone}"
+    command[1] = str(ring / "part-run")
+    counts.main([*command, "--bounds", "none", "--bounds", "mined", "--share", "fits,sizes"])
+    found = {row[0]: row for row in tables_of(capsys.readouterr().out)[1][2:]}
+    assert set(found) == {f"{name}, v {share}" for name in ("none", "mined") for share in ("fits", "sizes")}
+    assert sum(int(row[1]) + int(row[2]) for row in shares[2:]) == gone + 2 * round(0.1 * 192)
 
 
-@pytest.mark.parametrize("script", ["counts.py", "baselines.py"])
-def test_a_run_that_is_not_there_is_one_line(script, tmp_path):
-    command = [sys.executable, BENCH / script, tmp_path / "none"]
+def test_the_interval_of_what_is_promised(bench):
+    """Two runs; heads are drawn, not facts: one head with all its facts false weighs as one."""
+    from counts import Accepted, gap_interval
+
+    def run(heads, p, true, facts):
+        triples = np.column_stack((heads, np.zeros((len(heads), 2), int)))
+        return Accepted(triples, np.array(p), np.array(true), np.zeros((facts, 3), int))
+
+    runs = [run([0, 1, 1], [0.9, 0.8, 0.7], [True, False, False], 4), run([2], [0.6], [True], 2)]
+    found = gap_interval(runs)
+    assert (found["n"], found["true"], found["facts"]) == (2, 1, 3)
+    assert found["promised"] == pytest.approx(0.75) and found["kept"] == 0.5
+    assert found["low"] == pytest.approx(-0.4) and found["high"] == pytest.approx(0.75)  # head 2 alone, head 1 alone
+    assert gap_interval(runs, np.array([False]))["n"] == 0
+
+
+def test_facts_are_taken_away_at_random(bench):
+    from take_away import take_away
+
+    triples = np.array([(h, h == 0, t) for h in range(10) for t in range(10)])
+    triples[0, 1] = 2  # the only fact of its relation
+    for seed in range(20):
+        kept, gone = take_away(triples, 0.5, np.random.default_rng(seed))
+        assert len(gone) in (49, 50) and (kept[:, 1] == 2).sum() == 1
+        np.testing.assert_array_equal(np.unique(np.concatenate((kept, gone)), axis=0), np.unique(triples, axis=0))
+
+
+def test_a_run_that_is_not_there_is_one_line(tmp_path):
+    command = [sys.executable, BENCH / "counts.py", tmp_path, tmp_path / "none"]
     result = subprocess.run(command, capture_output=True, text=True)
     line = f"error: {tmp_path / 'none'}: no such run; give a folder that train has written\n"
     assert (result.returncode, result.stderr) == (1, line)

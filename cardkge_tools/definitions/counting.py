@@ -11,12 +11,11 @@ from cardkge import CardkgeError, probability
 # A candidate (h, r, t) is a triple that is not known. Three steps lead from its score to an answer; a fourth takes in
 # what is known of counts.
 #
-# 1. pi, the probability that a candidate outside train is a fact, is logistic in what the model says of it: z = logit
-#    pi = a score + b log_softmax + c, with a + b > 0. Each relation has its own a, b, c where 0, 1 or more tails of
-#    (h, r) are known.
-# 2. It is fitted on valid. A share v of the facts that train lacks got into valid, whichever they are; a candidate is
-#    in valid with probability v pi, or not, with 1 - v pi (Elkan and Noto, KDD 2008). One that is not in valid is a
-#    fact with p = pi (1 - v) / (1 - v pi) (Bayes), so the log of its odds o = p / (1 - p) is z + log(1 - v).
+# 1. pi, the probability that a candidate outside train is a fact, is logistic in its log softmax over the candidates of
+#    (h, r), with an offset of (h, r) and below a ceiling; each relation has its own (`calibrated_log_odds`).
+# 2. It is fitted on valid, through the bounds: valid holds a share v of the facts that train lacks, whichever they are
+#    (`thinned_likelihood`). Where a share s of them is known, a candidate that is not is a fact with p = pi (1 - s) /
+#    (1 - s pi) (Bayes; Elkan and Noto, KDD 2008): its odds o = p / (1 - p) are (1 - s) pi / (1 - pi).
 # 3. Facts are independent given the scores: P(S) is proportional to the product of the odds of S's members, for any set
 #    S of candidates, and P(|S| = j) to e_j(o), the elementary symmetric polynomial. Given lower <= |S| <= upper,
 #    P(t in S) = o_t sum_{j=L-1}^{U-1} e_j(o without t) / sum_{j=L}^{U} e_j(o) (Chen, Dempster, Liu, Biometrika 1994).
@@ -28,77 +27,12 @@ from cardkge import CardkgeError, probability
 #    known with probability s: k of c are with C(c, k) s^k (1 - s)^(c - k), P is fitted to the k by EM, and Q(j) is
 #    proportional to P(k + j) C(k + j, k) (1 - s)^j.
 
-N_KNOWN = 3  # 0, 1, or more known tails
-
-
-def calibration_logits(coefficients, scores, log_sums, known):
-    """z = a score + b log_softmax + c of candidates, as (a + b) log_softmax + a log_sum + c: where a + b > 0 the order
-    of the tails of one (h, r) is that of their scores, ties included.
-
-    coefficients (..., 3, 3): of each candidate's relation, for 0, 1 and more known tails: a, b, c. scores (...);
-    log_sums (...): the log of the sum of exp(score) over the tails of its (h, r); known (...): its known tails.
-    Float64 throughout.
-    """
-    place = np.minimum(known, N_KNOWN - 1)[..., None, None]
-    a, b, c = np.moveaxis(np.take_along_axis(np.asarray(coefficients, np.float64), place, -2)[..., 0, :], -1, 0)
-    return (a + b) * (np.asarray(scores, np.float64) - log_sums) + a * log_sums + c
-
 
 def log_sum_exp(scores):
     """log of the sum of exp(scores) over the last axis, float64."""
     scores = np.asarray(scores, np.float64)
     largest = scores.max(-1, keepdims=True)
     return np.log(np.exp(scores - largest).sum(-1)) + largest[..., 0]
-
-
-def calibration_loss(parameters, features, found, weights, share, centre, precision):
-    """The negative log-likelihood of step 2 with a Gaussian prior, its gradient, and its expected curvature.
-
-    parameters (3,): u, a, c, where a + b = exp(u) keeps the order; features (n, 3): log_softmax, log_sum, 1; found (n,)
-    bool: in valid; weights (n,): how many candidates a row stands for; share v in (0, 1]; centre, precision (3,): of
-    the prior. Returns (value, d value (3,), Fisher information (3, 3)). Of d features it is the same with d for 3, and
-    at v = 1, where what is not found is false, plain logistic regression whose first slope is positive.
-
-        value = -sum w [found log(v pi) + (1 - found) log(1 - v pi)] + 1/2 sum precision (parameters - centre)^2
-    """
-    slopes = np.append(np.exp(parameters[0]), parameters[1:])
-    z = features @ slopes
-    pi, none = probability(z), np.maximum(probability(-z), 1e-300)  # never 0, for at v = 1 rest is none
-    q, rest = share * pi, 1 - share + share * none  # 1 - q, without cancellation
-    small = np.log1p(np.exp(-np.abs(z)))
-    log_q = math.log(share) + np.minimum(z, 0) - small
-    log_rest = np.log(rest) if share < 1 else np.minimum(-z, 0) - small
-    away = parameters - centre
-    value = -(weights * np.where(found, log_q, log_rest)).sum() + 0.5 * (precision * away * away).sum()
-    d_z = weights * np.where(found, -none, q * none / rest)
-    scale = np.append(slopes[0], np.ones(len(parameters) - 1))  # d slopes / d parameters
-    gradient = (d_z @ features) * scale + precision * away
-    information = (features.T * (weights * q * none**2 / rest)) @ features
-    return float(value), gradient, information * scale * scale[:, None] + np.diag(precision)
-
-
-def fit_calibration(features, found, weights, share, centre, precision, steps=100):
-    """The parameters (3,) at a minimum of `calibration_loss`: Fisher scoring from `centre`, a step halved until the
-    value falls. CardkgeError where features are not finite."""
-    if not np.isfinite(features).all():
-        raise CardkgeError("calibration: a score is not finite; train again, with a smaller learning rate say")
-    parameters = np.array(centre, np.float64)
-    arguments = features, found, weights, share, centre, precision
-    value, gradient, information = calibration_loss(parameters, *arguments)
-    for _ in range(steps):
-        step = np.linalg.solve(information, gradient)
-        step *= min(1.0, 3.0 / np.abs(step).max(initial=1e-300))  # far out the curvature says little
-        tried = calibration_loss(parameters - step, *arguments)
-        while not tried[0] <= value and np.abs(step).max() > 1e-12:
-            step /= 2
-            tried = calibration_loss(parameters - step, *arguments)
-        if not tried[0] <= value:
-            break
-        parameters, done = parameters - step, value - tried[0] <= 1e-9 * abs(value)
-        value, gradient, information = tried
-        if done:
-            break
-    return parameters
 
 
 def size_probabilities(p, most):
@@ -298,7 +232,7 @@ def calibration_objective(parameters, queries, centre, precision):
     log 3.5 and log 4, no ceiling (c = 1), v = 1/2. Odds are e^offset softmax. The first head has at most one tail, and
     valid holds its best: softmax 4/7, 2/7, 1/7, odds 2, 1, 1/2, Z = 1 + 3.5 = 4.5, V takes all the room, so that Z' = 1
     and P(V) = 1/2 * 2 / 4.5 = 2/9. The second has no bound and nothing in valid: odds 3, 1/2, 1/2, P(V) = (1 + 3/2)
-    (1 + 1/4)^2 / ((1 + 3) (1 + 1/2)^2) = 125/288. The value is -log(2/9) - log(125/288) = 2.3388; of the first head's
+    (1 + 1/4)^2 / ((1 + 3) (1 + 1/2)^2) = 125/288. The value is -log(2/9) - log(125/288) = 2.3387; of the first head's
     best candidate d log P / d x = 1 - 2/4.5 = 5/9, of the second's p' - p = 3/5 - 3/4 = -3/20.
     """
     parameters = np.asarray(parameters, np.float64)
