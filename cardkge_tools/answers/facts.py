@@ -61,7 +61,9 @@ def calibrate_run(run, dataset, folder, threads, how=None, quiet=False):
     check_finite(run.best_model().params)
     sizes = len(run.entities), len(run.relations)
     fresh = len(KnownTails(dataset.valid, *sizes).without(KnownTails(dataset.train, *sizes)).keys)
-    if len(dataset.valid) and not fresh:
+    if not len(dataset.valid):
+        raise CardkgeError("calibration: valid is empty, so it says nothing of new facts; hold some out (`split`)")
+    if not fresh:
         raise CardkgeError(
             f"calibration: the facts of valid ({len(dataset.valid):,}) all stand in train too, so they say nothing of"
             " new ones; hold out others (`split`)"
