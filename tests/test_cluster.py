@@ -241,7 +241,7 @@ def test_a_run_on_a_cluster_has_one_thread_unless_more_are_wanted(local, tmp_pat
     """For a worker has as many runs at once as it has threads."""
     seen = []
 
-    def carry_out(tasks, work, address, report, stopped, failed):
+    def carry_out(tasks, work, address, report, nothing):
         seen.append((address, work.keywords["threads"]))
         for task in tasks:
             report(task, "error: no")
