@@ -927,8 +927,8 @@ ROOMS = {
     "definitions.settings": "PAPER DIMS OWN_DIM Settings fits option_name softmax_defaults",
     "definitions.softmax": "softmax_loss draw_candidates queries_of without_loops softmax_objective group_keys"
     " shuffle_queries step_candidates softmax_loop",
-    "definitions.counting": "N_KNOWN calibration_logits log_sum_exp calibration_loss fit_calibration"
-    " size_probabilities fit_counts log_choose count_weights conditioned",
+    "definitions.counting": "log_sum_exp size_probabilities fit_counts log_choose count_weights conditioned"
+    " pair_features calibrated_log_odds log_size_sums log_partition thinned_likelihood calibration_objective",
     "definitions.measures": "auc label_metrics average_precision best_f1 accepted_measures"
     " threshold_of calibration_error brier_score log_loss count_error is_contradicted out_of_bounds",
     "engine.batches": "Threads count_cores ObjectSampler SubjectSampler",

@@ -613,7 +613,7 @@ def oracle():
 
 @oracle.command()
 @click.argument("file", type=OUTPUT)
-@option("--version", click.IntRange(1, 4), 4, "Version of the values; 2 adds softmax, N3, reciprocals; 3 and 4 counts.")
+@option("--version", click.IntRange(1, 5), 5, "Version of the values; 2 adds softmax, N3, reciprocals; 3 to 5 counts.")
 def write(file, version):
     """Write the reference values, inputs and outputs, to FILE (JSON)."""
     from cardkge_tools.experiments.oracle import write_oracle

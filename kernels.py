@@ -1025,45 +1025,30 @@ def odds_below(x, logit):
 
 
 @compiled
-def piece_of(x, q, knots):
-    """What of x lies between knots q - 1 and q: `pieces` of definitions/counting.py."""
-    if q < len(knots):
-        x = min(x, knots[q])
-    return max(x - knots[q - 1], 0.0) if q > 0 else x
-
-
-@compiled
 def thinned_sets(first, last, chosen, starts, candidates, queries, parameters, values, gradients):
-    """values[i] = log P(V) of the (h, r) chosen[i], gradients[i] (Q + F + 1,) its gradient by the parameters, for i of
+    """values[i] = log P(V) of the (h, r) chosen[i], gradients[i] (1 + F + 1,) its gradient by the parameters, for i of
     a range.
 
     starts (n + 1,): where the candidates of each (h, r) stand. candidates: log softmax, found (bool), weights, each
     (rows,); those of weight 1 are told apart. queries: features (n, F), least and most (n,) int64, the bounds less the
-    known tails, known shares and shares (n,), float64; knots (Q - 1,).
+    known tails, known shares and shares (n,), float64.
     """
     log_softmax, found, weights = candidates
-    features, least, most, known_share, share, knots = queries
-    n_slopes = len(knots) + 1
+    features, least, most, known_share, share = queries
     longest, widest = largest_sets(chosen[first:last], starts, least, most)
     sums, back = np.empty((longest + 1, widest + 2)), np.empty(widest + 2)
     x, d, of = np.empty(longest), np.empty(longest + 1), np.empty(longest, np.int64)
     outside, d_outside = np.empty(longest), np.empty(longest + 1)
     d_x, d_ceiling = np.empty(longest), np.empty(longest)
-    slopes, logit = np.exp(parameters[:n_slopes]), parameters[-1]
-    slopes[1:] *= slopes[0]
-    rest_slopes, by_slopes = np.empty(n_slopes), np.empty(n_slopes)
+    slope, logit = math.exp(parameters[0]), parameters[-1]
     for i in range(first, last):
         at, row, value = chosen[i], gradients[i], 0.0
-        rest_slopes[:], by_slopes[:] = 0.0, 0.0
         offset = 0.0
         for f in range(features.shape[1]):
-            offset += parameters[n_slopes + f] * features[at, f]
-        n, size, rest, rest_x, rest_ceiling = 0, 0, 0.0, 0.0, 0.0
+            offset += parameters[1 + f] * features[at, f]
+        n, size, rest, rest_x, rest_slope, rest_ceiling = 0, 0, 0.0, 0.0, 0.0, 0.0
         for t in range(starts[at], starts[at + 1]):
-            below = offset
-            for q in range(n_slopes):
-                below += slopes[q] * piece_of(log_softmax[t], q, knots)
-            log_odds, by_x, by_ceiling = odds_below(below, logit)
+            log_odds, by_x, by_ceiling = odds_below(slope * log_softmax[t] + offset, logit)
             if weights[t] == 1:
                 x[n], d_x[n], d_ceiling[n], of[n] = log_odds, by_x, by_ceiling, t
                 n += 1
@@ -1071,8 +1056,7 @@ def thinned_sets(first, last, chosen, starts, candidates, queries, parameters, v
                 odds = weights[t] * math.exp(log_odds)
                 rest += odds
                 rest_x += odds * by_x
-                for q in range(n_slopes):
-                    rest_slopes[q] += odds * by_x * piece_of(log_softmax[t], q, knots)
+                rest_slope += odds * by_x * log_softmax[t]
                 rest_ceiling += odds * by_ceiling
         unknown, left = math.log1p(-known_share[at]), math.log1p(-share[at])
         m = 0
@@ -1092,7 +1076,7 @@ def thinned_sets(first, last, chosen, starts, candidates, queries, parameters, v
         value += add_sets(-1.0, x[:n], rest, least[at], limit, sums, back, d)
         limit = limit - size if limit >= 0 else -1
         value += add_sets(1.0, outside[:m], rest * math.exp(left), least[at] - size, limit, sums, back, d_outside)
-        m, by_x, by_ceiling = 0, 0.0, 0.0
+        m, by_x, by_slope, by_ceiling = 0, 0.0, 0.0, 0.0
         for t in range(n):
             if found[of[t]]:
                 each = 1 + d[t]
@@ -1100,16 +1084,14 @@ def thinned_sets(first, last, chosen, starts, candidates, queries, parameters, v
                 each = d[t] + d_outside[m]
                 m += 1
             by_x += each * d_x[t]
-            for q in range(n_slopes):
-                by_slopes[q] += each * d_x[t] * piece_of(log_softmax[of[t]], q, knots)
+            by_slope += each * d_x[t] * log_softmax[of[t]]
             by_ceiling += each * d_ceiling[t]
         if rest > 0:
             each = (d[n] + d_outside[m]) * math.exp(unknown) / rest
             by_x += each * rest_x
-            by_slopes += each * rest_slopes
+            by_slope += each * rest_slope
             by_ceiling += each * rest_ceiling
         values[i] = value
-        row[:n_slopes], row[-1] = by_slopes * slopes, by_ceiling
-        row[0] = row[:n_slopes].sum()
+        row[0], row[-1] = by_slope * slope, by_ceiling
         for f in range(features.shape[1]):
-            row[n_slopes + f] = by_x * features[at, f]
+            row[1 + f] = by_x * features[at, f]

@@ -1,10 +1,12 @@
 """Make the reference values for other implementations, data/oracle-VERSION.json, by the definitions in NumPy.
 
-    python data/make_oracle.py [--version 4] [--out data/oracle-4.json]
+    python data/make_oracle.py [--version 5] [--out data/oracle-5.json]
 
 docs/ORACLE.md says what each kind of case is. A value that changes, or a case that is added, is a new version with a
 file of its own; the old ones stay. Version 2 has the softmax over all entities, N3 and reciprocal relations; version 3
-calibration and conditional probabilities; version 4 bounds beside the mean count, and weights of counts.
+calibration and conditional probabilities; version 4 bounds beside the mean count, and weights of counts; version 5 the
+calibration's likelihood through the bounds. The calibration of version 3, a logistic one, is not used any more: its
+formulas stand here alone.
 """
 
 import argparse
@@ -36,7 +38,13 @@ from cardkge import (
     sgd_step,
     violation,
 )
-from cardkge_tools.definitions.counting import calibration_logits, calibration_loss, conditioned, log_sum_exp
+from cardkge_tools.definitions.counting import (
+    calibrated_log_odds,
+    calibration_objective,
+    conditioned,
+    log_sum_exp,
+    thinned_likelihood,
+)
 from cardkge_tools.definitions.settings import Settings
 from cardkge_tools.definitions.softmax import softmax_loss, softmax_objective
 from cardkge_tools.experiments.oracle import ORACLE_ATOL, ORACLE_FORMAT, ORACLE_RTOL, ORACLE_VERSION, difference
@@ -225,6 +233,31 @@ def metrics_outputs(ranks):
     return {f"{side}_{metric}": value for side, values in by_side.items() for metric, value in values.items()}
 
 
+def calibration_logits(coefficients, scores, log_sums, known):
+    """Of version 3: z = a score + b log_softmax + c, as (a + b) log_softmax + a log_sum + c. coefficients (..., 3, 3):
+    a, b, c for 0, 1 and more known tails."""
+    place = np.minimum(known, 2)[..., None, None]
+    a, b, c = np.moveaxis(np.take_along_axis(coefficients, place, -2)[..., 0, :], -1, 0)
+    return (a + b) * (scores - log_sums) + a * log_sums + c
+
+
+def calibration_loss(parameters, features, found, weights, share, centre, precision):
+    """Of version 3: (value, gradient, expected curvature) of -sum w [found log(v pi) + (1 - found) log(1 - v pi)]
+    + 1/2 sum precision (parameters - centre)^2, pi logistic in features (n, 3) with slopes (exp(u), a, c)."""
+    slopes = np.append(np.exp(parameters[0]), parameters[1:])
+    z = features @ slopes
+    pi, none = probability(z), np.maximum(probability(-z), 1e-300)
+    q, rest = share * pi, 1 - share + share * none
+    log_q = math.log(share) + np.minimum(z, 0) - np.log1p(np.exp(-np.abs(z)))
+    away = parameters - centre
+    value = -(weights * np.where(found, log_q, np.log(rest))).sum() + 0.5 * (precision * away * away).sum()
+    d_z = weights * np.where(found, -none, q * none / rest)
+    scale = np.array([slopes[0], 1, 1])
+    gradient = (d_z @ features) * scale + precision * away
+    information = (features.T * (weights * q * none**2 / rest)) @ features
+    return float(value), gradient, information * scale * scale[:, None] + np.diag(precision)
+
+
 def calibration_outputs(coefficients, scores, known, share):
     scores, known = np.array(scores), np.array(known)
     sums = log_sum_exp(scores)
@@ -254,6 +287,29 @@ def conditional_outputs(log_odds, known, bounds, weights=(1.0,)):
     return {"contradicted": contradicted, "probability": p, "expected": known + float(p.sum())}
 
 
+def thinned_likelihood_outputs(log_odds, rest, found, share, bounds):
+    log_rest = math.log(rest) if rest else -math.inf
+    what = np.array(log_odds, float), log_rest, np.array(found, bool), share, *bounds
+    value, d_odds, d_rest = thinned_likelihood(*what)
+    return {"log_probability": float(value), "d_log_odds": d_odds, "d_log_rest": d_rest}
+
+
+def calibrated_log_odds_outputs(parameters, log_softmax, features):
+    found = calibrated_log_odds(np.array(parameters), np.array(log_softmax), np.array(features))
+    return dict(zip(("log_odds", "d_x", "d_ceiling"), found, strict=True))
+
+
+def calibration_objective_outputs(parameters, queries, centre, precision):
+    def query_of(bounds, **others):
+        query = {key: np.array(value) for key, value in arguments({"bounds": bounds, **others}).items()}
+        lower, upper = query.pop("bounds")
+        return query | {"found": query["found"] > 0, "lower": lower, "upper": upper}
+
+    prior = np.array(centre), np.array(precision)
+    value, gradient = calibration_objective(parameters, [query_of(**query) for query in queries], *prior)
+    return {"value": float(value), "d_parameters": gradient}
+
+
 KINDS = {
     "scores": scores_outputs,
     "score_gradients": score_gradients_outputs,
@@ -274,6 +330,9 @@ KINDS = {
     "calibration": calibration_outputs,
     "calibration_loss": calibration_loss_outputs,
     "conditional": conditional_outputs,
+    "thinned_likelihood": thinned_likelihood_outputs,
+    "calibrated_log_odds": calibrated_log_odds_outputs,
+    "calibration_objective": calibration_objective_outputs,
 }
 
 
@@ -315,6 +374,8 @@ def cases_of(version):
         yield from conditional_cases()
     if version > 3:
         yield from more_conditional_cases()
+    if version > 4:
+        yield from likelihood_cases()
 
 
 def first_cases():
@@ -630,6 +691,79 @@ def more_conditional_cases():
     ):
         inputs = {"log_odds": log_odds, "known": known, "bounds": bounds, "weights": weights}
         yield f"conditional/{case}", "conditional", what, inputs
+
+
+def likelihood_cases():
+    """What version 5 adds: what the calibration is fitted to, through the bounds."""
+    odds, none, two = numbers(78, 6), [0] * 6, [0, 1, 0, 0, 1, 0]
+    one, ties = [0, 0, 0, 1, 0, 0], [0.5, -1.5, 0.5, 2.0, -1.5, 0.5]
+    extremes = [-300.0, 40.0, 0.0, 300.0, -40.0, -0.5]
+    for case, what, log_odds, rest, found, share, bounds in (
+        ("free", "No bounds: Z is the product of all 1 + o; valid has two.", odds, 0.0, two, 0.375, [0.0, None]),
+        ("free-none", "No bounds, nothing in valid.", odds, 0.0, none, 0.375, [0.0, None]),
+        ("one", "L = U = 1, and valid has it.", odds, 0.0, one, 0.375, [1.0, 1.0]),
+        ("one-none", "L = U = 1, and valid does not have it.", odds, 0.0, none, 0.375, [1.0, 1.0]),
+        ("two", "U = 2, and valid has both.", odds, 0.0, two, 0.375, [0.0, 2.0]),
+        ("two-of-one", "U = 2, valid has one.", odds, 0.0, one, 0.375, [0.0, 2.0]),
+        ("two-none", "U = 2, nothing in valid.", odds, 0.0, none, 0.375, [0.0, 2.0]),
+        ("some", "L = 1, U = 3, valid has two.", odds, 0.0, two, 0.375, [1.0, 3.0]),
+        ("some-none", "L = 1, U = 3, nothing in valid.", odds, 0.0, none, 0.375, [1.0, 3.0]),
+        ("at-least", "L = 1, no upper bound, valid has two.", odds, 0.0, two, 0.375, [1.0, None]),
+        ("at-least-none", "L = 1, no upper bound, nothing in valid.", odds, 0.0, none, 0.375, [1.0, None]),
+        ("far-below", "L = 5 of 6, valid has one.", odds, 0.0, one, 0.96875, [5.0, None]),
+        ("met", "Known tails are more than L asks for: L = -2.", odds, 0.0, two, 0.375, [-2.0, 3.0]),
+        ("fractions", "L = 0.5, U = 2.75: 1 and 2.", odds, 0.0, one, 0.375, [0.5, 2.75]),
+        ("ties", "Equal odds, equal derivatives.", ties, 0.0, two, 0.375, [1.0, 3.0]),
+        ("rest-free", "Many improbable ones beside them.", odds, 0.75, two, 0.375, [0.0, None]),
+        ("rest-one", "The same, L = U = 1, and valid has it.", odds, 0.75, one, 0.375, [1.0, 1.0]),
+        ("rest-two", "The same, U = 2; valid has one.", odds, 0.75, one, 0.375, [0.0, 2.0]),
+        ("rest-some", "The same, L = 1, U = 3; valid has one.", odds, 0.75, one, 0.375, [1.0, 3.0]),
+        ("rest-at-least", "The same, L = 1, no upper bound.", odds, 0.75, none, 0.375, [1.0, None]),
+        ("rest-alone", "Nobody is told apart.", [], 0.75, [], 0.375, [1.0, 3.0]),
+        ("alone", "No candidate, and no bound that asks for one.", [], 0.0, [], 0.375, [0.0, 3.0]),
+        ("extremes-free", "Odds of e^-300 to e^300.", extremes, 0.0, one, 0.375, [0.0, None]),
+        ("extremes-some", "The same, L = 1, U = 3.", extremes, 0.0, two, 0.375, [1.0, 3.0]),
+    ):
+        inputs = {"log_odds": log_odds, "rest": rest, "found": found, "share": share, "bounds": bounds}
+        yield f"thinned-likelihood/{case}", "thinned_likelihood", what, inputs
+
+    log_softmax = [-0.25, -1.5, -1.5, -4.0, -9.0, -40.0]
+    slope, offset, features = 0.25, [1.5, -0.5, 0.75], [1.0, 1.0, -0.625]
+    for case, what, ceiling in (
+        ("low", "c = sigma(-2).", -2.0),
+        ("half", "c = 1/2: the odds stay below 1.", 0.0),
+        ("high", "c = sigma(4).", 4.0),
+        ("none", "c = 1 in float64: log o = x.", 60.0),
+    ):
+        inputs = {"parameters": [slope, *offset, ceiling], "log_softmax": log_softmax, "features": features}
+        yield f"calibrated-log-odds/{case}", "calibrated_log_odds", what, inputs
+    far = {"parameters": [2.0, *offset, 0.5], "log_softmax": [-900.0, 0.0, 900.0], "features": features}
+    yield "calibrated-log-odds/extremes", "calibrated_log_odds", "x of several thousand, of both signs.", far
+
+    shares = {"known_share": 0.0, "share": 0.5, "weight": 1.0, "weights": [1.0] * 3}
+    first = {"log_softmax": [math.log(x / 7) for x in (4, 2, 1)], "found": [1, 0, 0], "features": [math.log(3.5), 0.0]}
+    second = {"log_softmax": [math.log(x / 8) for x in (6, 1, 1)], "found": [0, 0, 0], "features": [0.0, math.log(4)]}
+    toy = [first | {"bounds": [0.0, 1.0]} | shares, second | {"bounds": [0.0, None]} | shares]
+    inputs = {"parameters": [0.0, 1.0, 1.0, 50.0], "queries": toy, "centre": [0.0] * 4, "precision": [0.0] * 4}
+    what = "Two heads, three candidates: P(V) = 2/9 and 125/288."
+    yield "calibration-objective/toy", "calibration_objective", what, inputs
+    prior = {"centre": [2.0, -1.0, 0.5, 4.0], "precision": [0.5, 0.125, 2.0, 0.25]}
+    near = {"centre": [2.0, -1.0, 0.5, 48.0], "precision": prior["precision"]}
+    near["queries"] = [toy[0] | {"weight": 3.0}, toy[1]]
+    what = "The toy with a prior, and the first head standing for three."
+    yield "calibration-objective/prior", "calibration_objective", what, inputs | near
+    drawn, x = {"weights": [1.0] * 6 + [2.5, 9.0], "features": [1.0, -0.5]}, numbers(79, 5, 8)
+    cases = zip(x, ([0.0, None], [1.0, 1.0], [0.0, 2.0], [1.0, 3.0], [1.0, None]), (two, one, none, two, none))
+    queries = [
+        {"log_softmax": (np.array(row) - 2).tolist(), "found": [*found, 0, 0], "bounds": bounds}
+        | {"known_share": 0.25 * (i % 3), "share": 0.125 + 0.1875 * i, "weight": 0.5 + i} | drawn
+        for i, (row, bounds, found) in enumerate(cases)
+    ]  # fmt: skip
+    inputs = {"parameters": [-0.25, 0.5, 0.75, 1.0], "queries": queries} | prior
+    what = "Every pair of bounds, a ceiling, candidates that stand for several, shares that are known."
+    yield "calibration-objective/bounds", "calibration_objective", what, inputs
+    inputs = inputs | {"queries": [], "precision": [0.5, 0.0, 2.0, 0.25]}
+    yield "calibration-objective/prior-alone", "calibration_objective", "No (h, r) at all.", inputs
 
 
 def main():

@@ -32,15 +32,20 @@ FACTS = "cardkge_tools/answers/facts.py"
 SETS = "tests/test_measures.py::test_sets_are_measured_as_the_definitions_say"
 BOTH_SIDES = "tests/test_answers.py::test_bounds_of_both_sides_have_one_rule"
 SHARE = "tests/test_by_value.py::test_calibration_of_equal_scores_is_a_share"
+FREE = "    places, query = places[~known], query[~known]\n"
+SUMS = """\
+    sums = candidates.rest[of].copy()
+    np.logaddexp.at(sums, query[found[places]], candidates.scores[places[found[places]]])
+"""
 
 ERRORS = [
     # calibrate
     Error(
         "calibrate: v is valid / (2 valid + missing)",
-        CALIBRATION,
-        "share = len(valid) / (len(valid) + missing) if share",
-        "share = len(valid) / (2 * len(valid) + missing) if share",
-        SHARE,
+        "cardkge_tools/answers/missing.py",
+        "held[0].astype(float), sum(held).astype(float)",
+        "held[0].astype(float), (sum(held) + held[0]).astype(float)",
+        "tests/test_missing.py::test_exact_numbers_say_what_is_missing",
     ),
     Error(
         "calibrate: the sampled (h, r) are not weighted",
@@ -53,22 +58,127 @@ ERRORS = [
         "calibrate: the drawn candidates are not weighted",
         CALIBRATION,
         "each = (weight == 0).sum(1) / np.maximum(fresh.sum(1), 1)",
-        "each = np.ones(size)",
+        "each = np.ones(len(row))",
         SHARE,
     ),
     Error(
-        "calibrate: relations are shrunk towards what all numbers of known tails have in common",
-        CALIBRATION,
-        "weight[part], share, common, prior * ones)",
-        "weight[part], share, of_all, prior * ones)",
-        "tests/test_by_value.py::test_relations_are_held_at_what_they_have_in_common",
+        "calibrate: what drawn candidates stand for is left out (definition)",
+        COUNTING,
+        'terms = (log_odds + np.log(query["weights"]))[~apart]',
+        "terms = log_odds[~apart]",
+        "tests/test_calibration.py::test_the_kernel_is_the_definition",
     ),
     Error(
-        "calibrate: all heads are shrunk towards 0",
+        "calibrate: what drawn candidates stand for is left out (kernel)",
+        "kernels.py",
+        "odds = weights[t] * math.exp(log_odds)",
+        "odds = math.exp(log_odds)",
+        SHARE,
+    ),
+    Error(
+        "calibrate: relations are shrunk towards 0, not towards what they have in common",
         CALIBRATION,
-        "weight[chosen], share, of_all, prior * ones)",
-        "weight[chosen], share, 0 * ones, prior * ones)",
-        "tests/test_by_value.py::test_relations_are_held_at_what_they_have_in_common",
+        "chosen[first:last], (common, strength), pool)",
+        "chosen[first:last], (centre, strength), pool)",
+        "tests/test_calibration.py::test_a_relation_is_held_at_what_all_have_in_common",
+    ),
+    Error(
+        "calibrate: what relations have in common is shrunk towards 1",
+        CALIBRATION,
+        "queries, chosen, (centre, strength), pool)",
+        "queries, chosen, (np.append(np.ones(width - 1), CEILING[0]), strength), pool)",
+        "tests/test_calibration.py::test_a_relation_is_held_at_what_all_have_in_common",
+    ),
+    Error(
+        "calibrate: p of a member is Z of sizes that are not less 1",
+        COUNTING,
+        "log_partition(x[others], rest, low - 1, high - 1)",
+        "log_partition(x[others], rest, low, high)",
+        "tests/test_calibration.py::test_the_gradient_by_differences",
+    ),
+    Error(
+        "calibrate: the derivative by the ceiling without the odds",
+        COUNTING,
+        "probability(-logit) * (1 + np.exp(log_odds))",
+        "probability(-logit)",
+        "tests/test_calibration.py::test_the_gradient_by_differences",
+    ),
+    Error(
+        "calibrate: the derivative by the ceiling without the odds (kernel)",
+        "kernels.py",
+        "other * (1 + math.exp(log_odds))",
+        "other",
+        "tests/test_calibration.py::test_the_kernel_is_the_definition",
+    ),
+    Error(
+        "calibrate: Z' of sizes that are not less |V|",
+        COUNTING,
+        "lower - size, upper - size, outside)",
+        "lower, upper, outside)",
+        "tests/test_calibration.py::test_the_likelihood_by_enumeration",
+    ),
+    Error(
+        "calibrate: Z' of sizes that are not less |V| (kernel)",
+        "kernels.py",
+        "limit = limit - size if limit >= 0 else -1",
+        "limit = limit if limit >= 0 else -1",
+        "tests/test_calibration.py::test_the_kernel_is_the_definition",
+    ),
+    Error(
+        "calibrate: Z' of the odds of those that valid may have",
+        COUNTING,
+        "log_odds + math.log1p(-share), log_rest + math.log1p(-share)",
+        "log_odds, log_rest",
+        "tests/test_calibration.py::test_the_likelihood_by_enumeration",
+    ),
+    Error(
+        "calibrate: v of a part is not that of what the others leave",
+        CALIBRATION,
+        "(v / FOLDS / (1 - v * (FOLDS - 1) / FOLDS))[sound]",
+        "(v / FOLDS)[sound]",
+        "tests/test_calibration.py::test_each_fact_of_valid_is_asked_once_while_the_others_are_known",
+    ),
+    Error(
+        "calibrate: what is asked is known, and the other parts are asked",
+        CALIBRATION,
+        "(part[places] != turn[query])",
+        "(part[places] == turn[query])",
+        "tests/test_calibration.py::test_each_fact_of_valid_is_asked_once_while_the_others_are_known",
+    ),
+    Error(
+        "calibrate: pairs without an answer count once",
+        CALIBRATION,
+        "times = np.append(np.ones(len(asked)), times[others])",
+        "times = np.ones(len(of))",
+        "tests/test_calibration.py::test_each_fact_of_valid_is_asked_once_while_the_others_are_known",
+    ),
+    Error(
+        "calibrate: the log sum is over what is known too",
+        CALIBRATION,
+        FREE + SUMS,
+        SUMS + FREE,
+        "tests/test_calibration.py::test_the_log_softmax_is_over_what_is_not_known",
+    ),
+    Error(
+        "calibrate: known tails are not taken off the upper bound",
+        CALIBRATION,
+        "np.minimum(np.floor(limits[of, 1]) - counts, NO_LIMIT)",
+        "np.minimum(np.floor(limits[of, 1]), NO_LIMIT)",
+        "tests/test_calibration.py::test_each_fact_of_valid_is_asked_once_while_the_others_are_known",
+    ),
+    Error(
+        "calibrate: the odds at the fit without what is known",
+        COUNTING,
+        'log_odds = log_odds + math.log1p(-query["known_share"])',
+        "log_odds = log_odds + 0",
+        "tests/test_calibration.py::test_the_kernel_is_the_definition",
+    ),
+    Error(
+        "the odds at use without what is known",
+        "cardkge_tools/answers/decoding.py",
+        "return of_train + np.log1p(-calibration.known_share[relations])",
+        "return of_train",
+        "tests/test_calibration.py::test_log_odds_have_a_ceiling_keep_the_order_and_can_be_inverted",
     ),
     # evaluate --sets
     Error(
@@ -194,6 +304,20 @@ ERRORS = [
         "fold = np.random.default_rng(0).permutation(triples[:, 0].max() + 1)[triples[:, 0]] % FOLDS",
         "fold = np.random.default_rng(0).permutation(len(triples)) % FOLDS",
         "tests/test_by_value.py::test_no_head_is_in_two_folds",
+    ),
+    Error(
+        "classify: valid lowers the odds of what it may hold itself",
+        CLASSIFICATION,
+        'calibrated_run(run, folder).knowing("train")',
+        "calibrated_run(run, folder)",
+        "tests/test_classify.py::test_the_calibration_knows_train_alone",
+    ),
+    Error(
+        "classify: relations are shrunk towards 0, not towards what they have in common",
+        CLASSIFICATION,
+        "labels[part], common, precision)",
+        "labels[part], 0.0, precision)",
+        "tests/test_classify.py::test_fit_gives_the_shares_of_two_groups",
     ),
     # conditioning
     Error(

@@ -1,6 +1,6 @@
 """Values from independent computations, where the planted errors of tests/mutations.py would show."""
 
-import itertools
+import functools
 import math
 
 import numpy as np
@@ -8,21 +8,11 @@ import pytest
 
 import cardkge
 from cardkge_tools.answers import calibration, classification
+from cardkge_tools.definitions.counting import pair_features
 from cardkge_tools.graph import graphs, rdf
 from cardkge_tools.graph.bounds import Bound, GraphBounds, Types
 
-# --- calibrate, of a model whose scores are all 0: pi of all candidates is the same, v pi their share in valid
-
-
-def logit(p):
-    return math.log(p / (1 - p))
-
-
-def ring(n, answered):
-    """(train, valid): each of n heads has one tail; the first `answered` heads have another in valid."""
-    heads = np.arange(n)
-    train = np.column_stack((heads, 0 * heads, (heads + 1) % n))
-    return train, np.column_stack((heads, 0 * heads, (heads + 2) % n))[:answered]
+# --- calibrate, of a model whose scores are all 0: a candidate is a fact with the same chance as any other
 
 
 def model_of_zeros(n, r=1):
@@ -32,73 +22,31 @@ def model_of_zeros(n, r=1):
     return model
 
 
-@pytest.mark.parametrize("missing, share", [(60, 1 / 2), (20, 3 / 4), (180, 1 / 4)])
-def test_calibration_of_equal_scores_is_a_share(monkeypatch, missing, share):
-    """60 of 200 x 198 candidates are in valid. Of 140 heads without an answer 100 are seen, of each some 38 candidates:
-    they stand for all."""
+@pytest.mark.parametrize("v", [0.25, 0.5, 0.75])
+def test_calibration_of_equal_scores_is_a_share(monkeypatch, v):
+    """200 heads have one tail each, 60 of them another in valid. Of the other 140 heads 100 take part, and of each some
+    38 of its 198 candidates: they stand for all.
+
+    Each fact of valid is asked once, while its head has one known tail; of a head without one nothing is found in five
+    parts. So q = 60 / (198 (60 + 5 * 140)) of what is asked with one known tail is found: it is a fact that is not
+    known, with chance pi (1 - s) / (1 - s pi), and in the part that is asked, with v / 5 / (1 - s), where s = 4/5 v.
+    (That most of the candidates count as Poisson is worth 1 %.)
+    """
     monkeypatch.setattr(calibration, "PAIRS", 100)
     monkeypatch.setattr(calibration, "MOST_PAIRS", 100)
-    train, valid = ring(200, 60)
-    found = calibration.calibrate(model_of_zeros(200), train, valid, missing)
-    assert (found.share, found.valid, found.missing) == (share, 60, missing)
-    z = cardkge.calibration_logits(found.coefficients[0], 0.0, math.log(200), np.array(1))
-    assert z == pytest.approx(logit(60 / (200 * 198) / share), rel=1e-6)
-
-
-def minimum(function, start):
-    """Where a convex function of a few numbers is least: Newton's steps, by differences."""
-    x, h = np.array(start, float), 1e-4
-    steps = h * np.eye(len(x))
-    for _ in range(60):
-        slope = np.array([(function(x + s) - function(x - s)) / (2 * h) for s in steps])
-        curve = np.array([[function(x + s + t) - function(x + s - t) - function(x - s + t) + function(x - s - t)
-                           for t in steps] for s in steps]) / (4 * h * h)  # fmt: skip
-        x -= np.clip(np.linalg.solve(curve, slope), -0.5, 0.5)
-    return x
-
-
-def test_relations_are_held_at_what_they_have_in_common():
-    """Two relations, heads with one known tail or two, all candidates seen: the logits by the words of `calibrate`."""
-    n, prior = 12, 2.0
-    train, valid = ring(n, 8)
-    further = np.array([0, 1, 1])  # in relation 1 each tail is the next
-    twice = train[:5] + np.array([0, 0, 4])
-    train = np.concatenate((train, train + further, twice)) % [n, 2, n]
-    valid = np.concatenate((valid, valid[3:6] + further)) % [n, 2, n]
-    model = cardkge.new_model(cardkge.Settings(model="distmult", dim=3, dtype="float64"), n, 2)
-    rng = np.random.default_rng(5)
-    for name, array in model.params.items():
-        model.params[name] = rng.normal(0, 1, array.shape)
-    found = calibration.calibrate(model, train, valid, 10, prior=prior)
-    known, answers = set(map(tuple, train.tolist())), set(map(tuple, valid.tolist()))
-    rows = []  # relation, number of known tails, log softmax, log sum, in valid
-    for r, h in itertools.product((0, 1), range(n)):
-        scores = model.score_tails([h], [r])[0]
-        total, its = math.log(np.exp(scores).sum()), [t for t in range(n) if (h, r, t) in known]
-        others = [t for t in range(n) if t != h and t not in its]
-        rows += [(r, len(its), scores[t] - total, total, (h, r, t) in answers) for t in others]
-    rows = np.array(rows)
-    centre, spread = rows[:, 3].mean(), rows[:, 3].std()
-
-    def fit(chosen, middle, precision):
-        _, _, log_softmax, log_sum, is_in = rows[chosen].T
-
-        def loss(x):
-            z = math.exp(x[0]) * log_softmax + x[1] * (log_sum - centre) / spread + x[2]
-            q = found.share / (1 + np.exp(-z))
-            return -np.log(np.where(is_in > 0, q, 1 - q)).sum() + precision / 2 * ((x - middle) ** 2).sum()
-
-        return minimum(loss, middle)
-
-    of_all = fit(np.ones(len(rows), bool), np.zeros(3), 1e-3)
-    for k in (1, 2):
-        common = fit(rows[:, 1] == k, of_all, prior)
-        assert np.abs(common - of_all).max() > 0.03
-        for r in (0, 1):
-            u, a, c = fit((rows[:, 0] == r) & (rows[:, 1] == k), common, prior)
-            a /= spread
-            expected = a, math.exp(u) - a, c - a * centre
-            np.testing.assert_allclose(found.coefficients[r, k], expected, rtol=1e-3, atol=1e-3)
+    monkeypatch.setattr(calibration, "COMMON", 1e-4)
+    monkeypatch.setattr(calibration, "fit", functools.partial(calibration.fit, precision=1e-4))
+    heads = np.arange(200)
+    train = np.column_stack((heads, 0 * heads, (heads + 1) % 200))
+    valid = np.column_stack((heads, 0 * heads, (heads + 2) % 200))[:60]
+    found = calibration.calibrate(model_of_zeros(200), (train, valid), v, threads=1)
+    assert found.share == found.known_share == v
+    features = pair_features([math.log(198)], [1], [0.0], found.centre, found.scale)
+    slope, *offset, ceiling = found.parameters[0]
+    x = -math.exp(slope) * math.log(198) + offset @ features[0]
+    pi = 1 / (1 + math.exp(-ceiling)) / (1 + math.exp(-x))
+    q = 60 / (198 * (60 + 5 * 140))
+    assert pi / (1 - 0.8 * v * pi) * v / 5 == pytest.approx(q, rel=0.02)
 
 
 # --- classify

@@ -16,9 +16,7 @@ from cardkge_tools.answers import calibration
 from cardkge_tools.answers.calibration import FOLDS, Turns, calibrate, fit
 from cardkge_tools.answers.decoding import log_odds, log_softmax_of
 from cardkge_tools.definitions.counting import (
-    KNOTS,
     N_FEATURES,
-    N_SLOPES,
     calibrated_log_odds,
     calibration_objective,
     pair_features,
@@ -55,19 +53,19 @@ def test_the_toy_by_hand():
     """Two heads, three candidates each: P(V) = 2/9 and 125/288."""
     first = query(np.log([4 / 7, 2 / 7, 1 / 7]), [1, 0, 0], [math.log(3.5), 0], 0, 1)
     second = query(np.log([6 / 8, 1 / 8, 1 / 8]), [0, 0, 0], [0, math.log(4)])
-    parameters, zero = np.array([0.0, 0.0, 0.0, 1.0, 1.0, 50.0]), np.zeros(6)
+    parameters, zero = np.array([0.0, 1.0, 1.0, 50.0]), np.zeros(4)
     value, gradient = calibration_objective(parameters, [first, second], zero, zero)
     assert value == pytest.approx(-math.log(2 / 9) - math.log(125 / 288), rel=1e-12)
     assert value == pytest.approx(2.3387, abs=1e-4)
     # first: d log P / d x is 1 - 2/4.5 of the best, 0 - o / 4.5 of the others; second: p' - p, with v = 1/2
     of_first = np.array([5 / 9, -1 / 4.5, -0.5 / 4.5])
     of_second = np.array([3 / 5 - 3 / 4, 1 / 5 - 1 / 3, 1 / 5 - 1 / 3])
-    np.testing.assert_allclose(gradient[3], -math.log(3.5) * of_first.sum(), rtol=1e-12)
-    np.testing.assert_allclose(gradient[4], -math.log(4) * of_second.sum(), rtol=1e-12)
+    np.testing.assert_allclose(gradient[1], -math.log(3.5) * of_first.sum(), rtol=1e-12)
+    np.testing.assert_allclose(gradient[2], -math.log(4) * of_second.sum(), rtol=1e-12)
     slope = -(of_first @ first["log_softmax"]) - (of_second @ second["log_softmax"])
     np.testing.assert_allclose(gradient[0], slope, rtol=1e-12)
-    weighted = calibration_objective(parameters, [first | {"weight": 3.0}, second], parameters + 2, np.full(6, 0.5))
-    assert weighted[0] == pytest.approx(-3 * math.log(2 / 9) - math.log(125 / 288) + 6 * 0.5 * 4 / 2, rel=1e-12)
+    weighted = calibration_objective(parameters, [first | {"weight": 3.0}, second], parameters + 2, np.full(4, 0.5))
+    assert weighted[0] == pytest.approx(-3 * math.log(2 / 9) - math.log(125 / 288) + 4 * 0.5 * 4 / 2, rel=1e-12)
 
 
 def subsets(items):
@@ -117,7 +115,7 @@ def test_the_rest_is_many_improbable_candidates():
 def test_the_gradient_by_differences(bounds):
     rng = np.random.default_rng(2)
     queries = [drawn(rng, bounds) for _ in range(3)]
-    parameters, prior = rng.normal(size=7), (rng.normal(size=7), rng.uniform(0, 2, 7))
+    parameters, prior = rng.normal(size=5), (rng.normal(size=5), rng.uniform(0, 2, 5))
     _, gradient = calibration_objective(parameters, queries, *prior)
     value = lambda: calibration_objective(parameters, queries, *prior)[0]  # noqa: E731
     check_gradients(value, {"parameters": parameters}, {"parameters": gradient})
@@ -125,7 +123,7 @@ def test_the_gradient_by_differences(bounds):
 
 def test_log_odds_have_a_ceiling_keep_the_order_and_can_be_inverted():
     rng = np.random.default_rng(3)
-    parameters = np.column_stack((rng.normal(size=(2, N_SLOPES)), rng.normal(size=(2, N_FEATURES)), [-0.5, 3.0]))
+    parameters = np.column_stack((rng.normal(size=2), rng.normal(size=(2, N_FEATURES)), [-0.5, 3.0]))
     found = cardkge.Calibration(parameters, np.zeros(3), np.ones(3), np.full(2, 0.5), np.array([0.25, 0.0]))
     relations, features = np.array([0, 1]), rng.normal(size=(2, N_FEATURES))
     scores = np.sort(rng.integers(-6, 3, (40, 2)) / 2, axis=0)
@@ -133,10 +131,7 @@ def test_log_odds_have_a_ceiling_keep_the_order_and_can_be_inverted():
     steps = np.diff(scores, axis=0)
     assert (np.diff(odds, axis=0)[steps > 0] > 0).all() and (np.diff(odds, axis=0)[steps == 0] == 0).all()
     # pi = c sigma(x), of which a share s is known elsewhere
-    slopes = np.exp(parameters[:, :1] + np.column_stack((np.zeros(2), parameters[:, 1:N_SLOPES])))
-    below, between, above = slopes.T
-    bent = np.where(scores < -1, -4 * below + between * (scores + 4), -4 * below + between * 3 + above * (scores + 1))
-    x = np.where(scores < -4, below * scores, bent) + (parameters[:, N_SLOPES:-1] * features).sum(1)
+    x = np.exp(parameters[:, 0]) * scores + (parameters[:, 1:-1] * features).sum(1)
     pi = cardkge.probability(parameters[:, -1]) * cardkge.probability(x)
     np.testing.assert_allclose(np.exp(odds), np.array([0.75, 1.0]) * pi / (1 - pi), rtol=1e-12)
     np.testing.assert_allclose([log_softmax_of(found, relations, each, features) for each in odds], scores, atol=1e-9)
@@ -174,7 +169,7 @@ def by_kernel(queries, parameters, chosen=None):
     """(log P(V), its gradient) of each of the chosen Turns."""
     chosen = np.arange(len(queries.relations)) if chosen is None else chosen
     values, gradients = np.empty(len(chosen)), np.empty((len(chosen), len(parameters)))
-    of = queries.features, queries.least, queries.most, queries.known_share, queries.share, np.array(KNOTS)
+    of = queries.features, queries.least, queries.most, queries.known_share, queries.share
     half = len(chosen) // 2
     for part in ((0, half), (half, len(chosen))):
         kernels.thinned_sets(*part, chosen, queries.starts, queries.rows, of, parameters, values, gradients)
@@ -197,8 +192,8 @@ def test_sizes_beyond_all_candidates_have_no_say():
 def test_the_kernel_is_the_definition(bounds, seed, spread):
     rng = np.random.default_rng(seed)
     queries = [drawn(rng, bounds) for _ in range(4)]
-    parameters = rng.normal(0, spread, 7)
-    chosen, zero = np.array([0, 2, 3]), np.zeros(7)
+    parameters = rng.normal(0, spread, 5)
+    chosen, zero = np.array([0, 2, 3]), np.zeros(5)
     values, gradients = by_kernel(as_queries(queries), parameters, chosen)
     for i, value, gradient in zip(chosen, values, gradients, strict=True):
         expected = calibration_objective(parameters, [queries[i] | {"weight": 1.0}], zero, zero)
@@ -210,7 +205,7 @@ def test_the_kernel_is_finite_far_out():
     """What a line search may ask on its way."""
     rng = np.random.default_rng(4)
     queries = as_queries([drawn(rng, bounds) for bounds in BOUNDS for _ in range(4)])
-    for parameters in ([5.0, 3, -3, 90, -90, 50, -40], [-9.0, 1, 2, -90, 50, 90, 40], [5, 1, 1.0, -900, 900, -900, 3]):
+    for parameters in ([5.0, 90, -90, 50, -40], [-9.0, -90, 50, 90, 40], [5.0, -900, 900, -900, 3]):
         assert all(np.isfinite(x).all() for x in by_kernel(queries, np.array(parameters)))
 
 
@@ -231,8 +226,8 @@ def test_the_fit_finds_what_the_data_was_drawn_from(lower, upper):
     bounds finds slope, offset and ceiling. (Given [1, 1] the offset says nothing, and the ceiling
     little.)"""
     rng, n, m, v = np.random.default_rng(5), 12_000, 6, 0.4
-    true = np.array([-1.2, 0.8, 1.5, -1.0, 0, 0, -0.6, 0, 0, 1.0])
-    x = np.log(rng.dirichlet(np.full(m, 0.4), n) + 1e-4)
+    true = np.array([0.3, 1.0, 0, 0, -0.6, 0, 0, 1.0])
+    x = np.log(rng.dirichlet(np.full(m, 0.7), n) + 1e-3)
     features = np.zeros((n, N_FEATURES))
     features[:, 0], features[:, 3] = 1, rng.normal(size=n)
     odds = calibrated_log_odds(np.repeat(true[None, None], m, 1), x, features[:, None])[0]
@@ -245,17 +240,12 @@ def test_the_fit_finds_what_the_data_was_drawn_from(lower, upper):
         np.zeros(3), np.ones(3),
     )  # fmt: skip
     fitted = fit(queries, 1, 1)[0]
-    judged = [0, 1, 2] if lower == upper else [0, 1, 2, 3, 6, 9]
+    judged = [0] if lower == upper else [0, 1, 4, 7]
     values, gradients = by_kernel(queries, fitted)
     error = np.sqrt(np.maximum(np.diag(np.linalg.pinv(gradients.T @ gradients)), 0))
     assert (np.abs(fitted - true)[judged] < 4 * error[judged] + 0.02).all(), (fitted, error)
     assert error[judged].max() < 0.5  # so that the line above says something
     assert values.sum() > by_kernel(queries, true)[0].sum() - 0.5
-
-
-def held(precision, bends, ceiling):
-    """Precisions of the prior of a calibration."""
-    return np.concatenate(([precision], np.full(N_SLOPES - 1, bends), np.full(N_FEATURES, precision), [ceiling]))
 
 
 def test_a_relation_is_held_at_what_all_have_in_common():
@@ -269,15 +259,15 @@ def test_a_relation_is_held_at_what_all_have_in_common():
     loose, tight = (fit(queries, 4, 1, precision) for precision in (0.05, 1e6))
     np.testing.assert_allclose(tight[:, :-1], np.tile(tight[2, :-1], (4, 1)), atol=1e-2)
     np.testing.assert_allclose(loose[2], np.append(tight[2, :-1], calibration.CEILING[0]), atol=1e-6)
-    zero = np.zeros(N_SLOPES + N_FEATURES + 1)  # what is common is the fit of all, held at 0, the ceiling apart
-    _, gradient = calibration_objective(loose[2], many, zero, held(calibration.COMMON, calibration.BENDS[0], 0))
+    zero = np.zeros(N_FEATURES + 2)  # what is common is the fit of all, held at 0, the ceiling apart
+    _, gradient = calibration_objective(loose[2], many, zero, np.append(zero[1:] + calibration.COMMON, 0))
     assert np.abs(gradient[:-1]).max() < 0.1 and np.abs(loose[2, :-1]).max() > 0.02
     away = np.abs(loose - loose[2])[:, :-1].max(1)
     assert away[0] > 0.1 and away[0] > away[3] > away[2] == 0
     np.testing.assert_array_equal(loose, fit(queries, 4, 2, 0.05))
     # at the minimum of the definition: its gradient is 0
     centre = np.append(loose[2, :-1], calibration.CEILING[0])
-    strength = held(0.05, calibration.BENDS[1], calibration.CEILING[1])
+    strength = np.append(np.full(N_FEATURES + 1, 0.05), calibration.CEILING[1])
     own = [q for q, r in zip(many, queries.relations, strict=True) if r == 3]
     value, gradient = calibration_objective(loose[3], own, centre, strength)
     assert np.abs(gradient).max() < 1e-2
@@ -307,7 +297,7 @@ def test_each_fact_of_valid_is_asked_once_while_the_others_are_known(graph, monk
     to all candidates and FOLDS times all pairs, shares of one part of valid, bounds less what is known."""
     model, train, valid = graph
     kept = {}
-    monkeypatch.setattr(calibration, "fit", lambda queries, *_: kept.update(queries=queries) or np.zeros((2, 10)))
+    monkeypatch.setattr(calibration, "fit", lambda queries, *_: kept.update(queries=queries) or np.zeros((2, 8)))
     bounds = np.array([[0.0, 9.0], [0.0, np.inf]])
     calibrate(model, (train, valid), [0.5, 0.2], bounds, threads=1)
     queries, scope = kept["queries"], cardkge.scope_pairs(train, 60, 2)
@@ -339,7 +329,7 @@ def test_the_log_softmax_is_over_what_is_not_known(graph, monkeypatch):
     model, train, valid = graph
     kept = {}
     monkeypatch.setattr(calibration, "BEST", 60)  # all are told apart
-    monkeypatch.setattr(calibration, "fit", lambda queries, *_: kept.update(queries=queries) or np.zeros((2, 10)))
+    monkeypatch.setattr(calibration, "fit", lambda queries, *_: kept.update(queries=queries) or np.zeros((2, 8)))
     calibrate(model, (train, valid), 0.5, None, threads=1)
     queries = kept["queries"]
     (head, relation), count = max(

@@ -3,15 +3,18 @@
 import functools
 import itertools
 import json
+import math
 import os
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from conftest import ROOT, invoke, ok, one_error, thorough, write_ring
+from gradcheck import check_gradients
 
 import cardkge
-from cardkge import CardkgeError, auc, calibration_loss, label_metrics, logistic_loss, probability
+from cardkge import CardkgeError, auc, label_metrics, probability
 from cardkge_tools.answers import classification
 from cardkge_tools.answers.classification import (
     BASELINE,
@@ -24,10 +27,12 @@ from cardkge_tools.answers.classification import (
     features,
     fit_labels,
     hard_false,
+    label_loss,
     read_labelled,
     softmax_scores,
     without,
 )
+from cardkge_tools.answers.missing import Missing
 from cardkge_tools.definitions.counting import calibrated_log_odds, pair_features
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -78,29 +83,35 @@ def test_hard_false_tails():
 # ------------------------------------------------------------------------------------------------------------------
 
 
-def test_at_share_one_the_calibration_is_logistic_regression():
+def test_the_loss_of_labels():
+    """By the words of the logistic loss and the prior; its gradient and curvature by differences."""
     rng = np.random.default_rng(2)
-    x, found, parameters = rng.normal(size=(50, 4)) * 3, rng.random(50) < 0.5, rng.normal(size=4)
-    value, gradient, _ = calibration_loss(parameters, x, found, np.ones(50), 1.0, 0.0, np.zeros(4))
-    slopes = np.append(np.exp(parameters[0]), parameters[1:])
-    expected, d_z = logistic_loss(x @ slopes, np.where(found, 1, -1))
+    x, labels, slopes, centre = rng.normal(size=(50, 4)), rng.random(50) < 0.5, rng.normal(size=4), rng.normal(size=4)
+    value, gradient, curvature = label_loss(x, labels, centre, 0.7, slopes)
+    p = 1 / (1 + np.exp(-(x @ slopes)))
+    expected = -np.log(np.where(labels, p, 1 - p)).sum() + 0.35 * ((slopes - centre) ** 2).sum()
     assert value == pytest.approx(expected, rel=1e-12)
-    np.testing.assert_allclose(gradient, (d_z @ x) * np.append(slopes[0], np.ones(3)), rtol=1e-10)
-    far = calibration_loss(np.array([5.0, 0.0]), np.array([[4.0, 1.0]]), np.array([False]), 1.0, 1.0, 0.0, np.zeros(2))
-    assert far[0] == pytest.approx(4 * np.exp(5.0))  # where 1 - pi is 0 in float64
+    check_gradients(lambda: label_loss(x, labels, centre, 0.7, slopes)[0], {"slopes": slopes}, {"slopes": gradient})
+    for i in range(4):
+        check_gradients(
+            lambda i=i: label_loss(x, labels, centre, 0.7, slopes)[1][i], {"slopes": slopes}, {"slopes": curvature[i]}
+        )
 
 
-@pytest.mark.parametrize("found", [True, False])
+@pytest.mark.parametrize("label", [True, False])
 @pytest.mark.parametrize("z", [-1000.0, 1000.0])
-def test_logistic_regression_far_out(z, found):
+def test_the_loss_of_labels_far_out(z, label):
     """Where both probabilities are 0 or 1 in float64: the loss is |z| or 0, its gradient that of a line."""
     with np.errstate(all="raise", under="ignore"):
-        value, gradient, information = calibration_loss(
-            np.array([0.0, z]), np.array([[0.0, 1.0]]), np.array([found]), 1.0, 1.0, 0.0, np.zeros(2)
-        )
-    wrong = found != (z > 0)
-    assert value == pytest.approx(1000.0 * wrong) and gradient[1] == pytest.approx(-np.sign(found - 0.5) * wrong)
-    assert np.isfinite(information).all()
+        value, gradient, curvature = label_loss(np.ones((1, 1)), np.array([label]), 0.0, 0.0, np.array([z]))
+    wrong = label != (z > 0)
+    assert value == pytest.approx(1000.0 * wrong) and gradient[0] == pytest.approx(-np.sign(label - 0.5) * wrong)
+    assert np.isfinite(curvature).all()
+
+
+def test_a_column_that_is_not_finite():
+    with pytest.raises(CardkgeError, match="a score is not finite"):
+        fit_labels(np.array([[0.0], [np.inf]]), np.zeros(2, int), np.array([True, False]), 1, 1.0)
 
 
 def test_fit_gives_the_shares_of_two_groups():
@@ -230,6 +241,7 @@ def test_a_full_bound_is_seen(make_model):
     assert full == [[0, 0, 0], [1, 0, 0], [0, 0, 1]]
 
 
+@pytest.mark.thorough
 def test_what_fb13_says_without_a_model():
     """The frequency of the tail alone has 85.6 % and Brier 0.109, with the neighbours of the head more than 91 %."""
     if not os.environ.get("CARDKGE_DATA") or cardkge.locate_dataset("fb13") is None:
@@ -341,6 +353,32 @@ def test_labels_teach(trained):
     assert len({json.dumps(found), *(ok(*command, "--json", "-", "--threads", n).stdout for n in (1, 2))}) == 2
     table = ok(*command).stdout
     assert f"{100 * found['accuracy']:.2f}" in table and f"{baseline['brier']:.4f}" in table and "Platt" in table
+
+
+@pytest.mark.parametrize("bounds", [None, (1.0, 1.0)])
+def test_the_calibration_knows_train_alone(monkeypatch, bounds):
+    """Valid is not known, so that its share lowers no odds: p by the words of `Calibration`. Train has one tail of
+    (0, r), which is no candidate."""
+    model = cardkge.DistMult(6, 1, dim=3, seed=2, dtype="float64")
+    train = np.array([(0, 0, 1), (2, 0, 3), (2, 0, 4)])
+    parameters = np.array([[0.2, 1.0, 0.5, -0.5, 0.1, 0.2, -0.3, 1.5]])
+    share, one = np.array([0.6]), np.ones(1)
+    missing = Missing(6 * one.astype(int), 4 * one.astype(int), 0 * one, ["assumed"], np.inf * one, share)
+    of = cardkge.Calibration(
+        parameters, np.array([1.0, 0.5, -1]), np.array([2.0, 1, 1]), share, share, None, None, missing
+    )
+    limits = cardkge.as_bounds(None if bounds is None else np.array([bounds]) + 1, 1)  # beside the known tail
+    monkeypatch.setattr(classification, "calibrated_run", lambda *_: of)
+    monkeypatch.setattr(classification, "run_bounds", lambda _: limits)
+    run = SimpleNamespace(entities=list("abcdef"), relations=["r"], best_model=lambda: model)
+    dataset, asked = SimpleNamespace(train=train), np.array([(0, 0, 5), (0, 0, 2), (0, 0, 3)])
+    p = by_calibration(run, None, dataset, asked, 1)[None]
+    scores = np.delete(model.score_tails([0], [0])[0], 1)
+    total, best = math.log(np.exp(scores).sum()), scores.max()
+    offset = 1.0 - 0.5 * 0 + 0.1 * (total - 1.0) / 2 + 0.2 * (math.log(2) - 0.5) - 0.3 * (best - total + 1)
+    pi = 1 / (1 + math.exp(-1.5)) / (1 + np.exp(-(math.exp(0.2) * (scores - total) + offset)))
+    expected = pi if bounds is None else pi / (1 - pi) / (pi / (1 - pi)).sum()
+    np.testing.assert_allclose(p, expected[[4, 1, 2]], rtol=1e-4)
 
 
 @pytest.mark.thorough

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+EARLIER = (1, 129), (2, 153), (3, 188), (4, 205)
 COMPILER = shlex.split(os.environ.get("CXX", "g++"))
 
 
@@ -20,7 +21,7 @@ def program(tmp_path_factory):
     if shutil.which(COMPILER[0]) is None:
         pytest.skip(f"no C++ compiler: {COMPILER[0]} is not installed")
     path = tmp_path_factory.mktemp("oracle") / "oracle"
-    flags = ["-O1", "-std=c++17", "-Wall", "-Wextra", "-Werror"]
+    flags = ["-O0", "-std=c++17", "-Wall", "-Wextra", "-Werror"]
     subprocess.run([*COMPILER, *flags, "-o", path, ROOT / "course/oracle/oracle.cpp"], check=True)
     return path
 
@@ -29,7 +30,9 @@ def run(program, *arguments):
     return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.parametrize("version, cases", [(1, 129), (2, 153), (3, 188), (4, 205)])
+@pytest.mark.parametrize(
+    "version, cases", [*(pytest.param(*each, marks=pytest.mark.thorough) for each in EARLIER), (5, 238)]
+)
 def test_every_case_agrees(program, tmp_path, version, cases):
     """The inputs alone are given: it cannot hand back our outputs."""
     content = json.loads((ROOT / f"data/oracle-{version}.json").read_text(encoding="utf-8"))

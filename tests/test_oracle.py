@@ -19,6 +19,7 @@ from click.testing import CliRunner
 sys.path.insert(0, str(Path(__file__).parent.parent / "data"))
 
 import make_oracle
+from test_calibration import as_queries, by_kernel
 
 import cardkge
 import cli
@@ -27,7 +28,7 @@ from cardkge_tools.engine.batches import Sample
 from cardkge_tools.experiments import oracle as room
 
 ROOT = Path(__file__).resolve().parent.parent
-FIRST, SECOND, THIRD, KEPT = (ROOT / "data" / f"oracle-{version}.json" for version in (1, 2, 3, 4))
+FIRST, SECOND, THIRD, FOURTH, KEPT = FILES = [ROOT / "data" / f"oracle-{version}.json" for version in range(1, 6)]
 ORACLE = json.loads(KEPT.read_text(encoding="utf-8"))
 CASES = {case["name"]: case for case in ORACLE["cases"]}
 MODELS = ("distmult", "complex", "ermlp")
@@ -44,7 +45,7 @@ def run_cli(*arguments):
 def answers(*names):
     """A file of someone's as it should be: these cases (all without names), outputs only."""
     cases = [{"name": name, "outputs": copy.deepcopy(CASES[name]["outputs"])} for name in names or CASES]
-    return {"format": "cardkge-oracle", "version": 4, "cases": cases}
+    return {"format": "cardkge-oracle", "version": 5, "cases": cases}
 
 
 def verdicts(tmp_path, content, **tolerances):
@@ -55,14 +56,14 @@ def verdicts(tmp_path, content, **tolerances):
     return {name: (verdict, text) for name, verdict, text in found}
 
 
-# --- versions 1 to 4
+# --- versions 1 to 5
 
 
-def test_todays_code_makes_every_version_byte_for_byte():
+@pytest.mark.parametrize("version", [*(pytest.param(i, marks=pytest.mark.thorough) for i in range(1, 5)), 5])
+def test_todays_code_makes_every_version_byte_for_byte(version):
     """A change here is a change of the reference: it needs a new ORACLE_VERSION, and a new file beside the old one."""
-    assert room.ORACLE_VERSION == 4
-    for version, kept in enumerate((FIRST, SECOND, THIRD, KEPT), 1):
-        assert make_oracle.text_of(make_oracle.make(version)).encode() == kept.read_bytes()
+    assert room.ORACLE_VERSION == len(FILES) == 5
+    assert make_oracle.text_of(make_oracle.make(version)).encode() == FILES[version - 1].read_bytes()
 
 
 def test_every_value_of_the_newest_version_is_made_again(monkeypatch):
@@ -87,17 +88,17 @@ def test_write_copies_the_file_of_a_version(tmp_path):
     path = tmp_path / "oracle.json"
     assert run_cli("write", path).exit_code == 0
     assert path.read_bytes() == KEPT.read_bytes()
-    for version, kept in enumerate((FIRST, SECOND, THIRD, KEPT), 1):
+    for version, kept in enumerate(FILES, 1):
         assert run_cli("write", path, "--version", version).exit_code == 0
         assert path.read_bytes() == kept.read_bytes()
         assert cardkge.oracle(version) == json.loads(kept.read_text(encoding="utf-8"))
-    for version in (0, 5):
-        with pytest.raises(cardkge.CardkgeError, match=f"version {version}; this program has .* versions 1 to 4"):
+    for version in (0, 6):
+        with pytest.raises(cardkge.CardkgeError, match=f"version {version}; this program has .* versions 1 to 5"):
             cardkge.write_oracle(path, version)
 
 
 def test_a_version_begins_with_those_before_it():
-    for path, number in ((FIRST, 129), (SECOND, 153), (THIRD, 188)):
+    for path, number in ((FIRST, 129), (SECOND, 153), (THIRD, 188), (FOURTH, 205)):
         cases = json.loads(path.read_text(encoding="utf-8"))["cases"]
         assert ORACLE["cases"][:number] == cases
 
@@ -136,7 +137,7 @@ def test_the_bytes_depend_on_no_processor_and_no_hash_seed(tmp_path):
 
 @pytest.mark.parametrize(
     "function",
-    ["probability", "violation", "adagrad_step", "filtered_ranks", "mine_bounds", "conditioned", "calibration_logits"],
+    ["probability", "violation", "adagrad_step", "filtered_ranks", "mine_bounds", "conditioned", "thinned_likelihood"],
 )
 def test_a_change_too_small_for_the_tolerance_changes_the_bytes(tmp_path, monkeypatch, function):
     exact = getattr(cardkge, function)
@@ -145,8 +146,8 @@ def test_a_change_too_small_for_the_tolerance_changes_the_bytes(tmp_path, monkey
         found = exact(*arguments)
         if function == "adagrad_step":
             arguments[0][...] *= 1 + 1e-12
-        elif function == "violation":
-            return found[0] * (1 + 1e-12), found[1]
+        elif isinstance(found, tuple):
+            return found[0] * (1 + 1e-12), *found[1:]
         return found if found is None else found * (1 + 1e-12)
 
     for module in (cardkge, make_oracle):  # a function may be called in both
@@ -163,8 +164,8 @@ def test_a_change_too_small_for_the_tolerance_changes_the_bytes(tmp_path, monkey
 
 
 def test_a_later_version_starts_from_what_the_code_gives():
-    content = make_oracle.make(5)
-    assert content["version"] == 5
+    content = make_oracle.make(6)
+    assert content["version"] == 6
     for case in content["cases"]:
         for key, value in case["outputs"].items():
             fault = room.difference(value, CASES[case["name"]]["outputs"][key], **make_oracle.ROUNDING)
@@ -328,6 +329,61 @@ def test_the_calibration_kernel_reproduces_the_conditional_cases():
     np.testing.assert_allclose(answers, expected, rtol=1e-10, atol=1e-14)
 
 
+@of_kind("thinned_likelihood")
+def test_likelihoods_have_the_bounds_of_their_names(name):
+    inputs, outputs = CASES[name]["inputs"], CASES[name]["outputs"]
+    lower, upper = inputs["bounds"]
+    d, found = np.array(outputs["d_log_odds"]), np.array(inputs["found"], bool)
+    assert outputs["log_probability"] <= 0 and (d[found] >= 0).all() and (d[~found] <= 1e-14).all()
+    assert (outputs["d_log_rest"] < 0) == (inputs["rest"] > 0)
+    bounds = {"free": (0, None), "one": (1, 1), "two": (0, 2), "some": (1, 3), "at-least": (1, None)}
+    case, _, what = name.split("/")[1].removeprefix("rest-").partition("-")
+    assert (lower, upper) == bounds.get(case, (lower, upper))
+    if case in bounds and what == "none":
+        assert not found.any()
+    elif case in bounds and not inputs["rest"]:
+        assert found.sum() == (1 if case == "one" or what == "of-one" else 2)
+
+
+def test_likelihoods_are_told_for_every_kind_of_bounds():
+    """No bounds, [1, 1], [0, 2], [1, 3] and [1, inf): with answers in valid, without, and beside a rest."""
+    seen = {
+        (*case["inputs"]["bounds"], any(case["inputs"]["found"]), case["inputs"]["rest"] > 0)
+        for case in CASES.values()
+        if case["kind"] == "thinned_likelihood"
+    }
+    for bounds in ((0, None), (1, 1), (0, 2), (1, 3), (1, None)):
+        assert {(*bounds, True, False), (*bounds, False, False)} < seen
+        assert {(*bounds, True, True), (*bounds, False, True)} & seen
+
+
+def test_the_toy_of_two_heads():
+    value = CASES["calibration-objective/toy"]["outputs"]["value"]
+    assert value == pytest.approx(-math.log(2 / 9) - math.log(125 / 288), rel=1e-14)
+
+
+@of_kind("calibration_objective")
+def test_the_kernel_of_the_fit_reproduces_the_objectives(name):
+    inputs, outputs = CASES[name]["inputs"], CASES[name]["outputs"]
+    parameters = np.array(inputs["parameters"])
+    away = parameters - inputs["centre"]
+    value, gradient = np.array(inputs["precision"]) @ away**2 / 2, inputs["precision"] * away
+    if inputs["queries"]:
+        limits = [
+            (lower, np.inf if upper is None else upper) for lower, upper in (q["bounds"] for q in inputs["queries"])
+        ]
+        queries = [
+            {key: np.array(part) for key, part in query.items()} | {"lower": lower, "upper": upper}
+            for query, (lower, upper) in zip(inputs["queries"], limits, strict=True)
+        ]
+        queries = [query | {"found": query["found"] > 0} for query in queries]
+        values, gradients = by_kernel(as_queries(queries), parameters)
+        weight = np.array([query["weight"] for query in queries])
+        value, gradient = value - weight @ values, gradient - weight @ gradients
+    assert value == pytest.approx(outputs["value"], rel=1e-10)
+    np.testing.assert_allclose(gradient, outputs["d_parameters"], rtol=1e-8, atol=1e-10)
+
+
 # --- the fast path
 
 
@@ -391,7 +447,9 @@ def put(outputs, key, place, value):
     part[place[-1]] = value
 
 
-@pytest.mark.parametrize("which", [0, 0.4, 1])
+@pytest.mark.parametrize(
+    "which", [pytest.param(0, marks=pytest.mark.thorough), 0.4, pytest.param(1, marks=pytest.mark.thorough)]
+)
 def test_every_output_is_compared_and_the_first_fault_is_named(tmp_path, which):
     """In each round one output of each case has a wrong number, at its start, middle or end, and its last one too."""
     for round_ in range(max(len(case["outputs"]) for case in CASES.values())):
@@ -499,8 +557,8 @@ FAULTS = {
     "deep": ("[" * 100_000, "not JSON"),
     "a list": ("[]", 'an object with "format": "cardkge-oracle"'),
     "another format": (edited(format="other"), 'an object with "format": "cardkge-oracle"'),
-    "a later version": (edited(version=5), "version 5; this program has the values of versions 1 to 4"),
-    "no version": (edited(version=None), "version null; this program has the values of versions 1 to 4"),
+    "a later version": (edited(version=6), "version 6; this program has the values of versions 1 to 5"),
+    "no version": (edited(version=None), "version null; this program has the values of versions 1 to 5"),
     "cases of another kind": (edited(cases={}), 'expected a list "cases"'),
     "a case without outputs": (edited(cases=[{"name": "metrics/ranks"}]), 'cases[0]: expected an object with a "name"'),
     "a case that is no object": (edited(cases=[one_case(both_mrr=1), 3]), "cases[1]: expected an object"),
@@ -508,7 +566,7 @@ FAULTS = {
         edited(cases=[one_case("complex/score-k3", score=[1])]),
         "unknown case 'complex/score-k3'; did you mean 'complex/scores-k3'?",
     ),
-    "a strange case": (edited(cases=[one_case("x", y=1)]), "unknown case 'x'; expected one of 205, such as"),
+    "a strange case": (edited(cases=[one_case("x", y=1)]), "unknown case 'x'; expected one of 238, such as"),
     "a misspelt output": (
         edited(cases=[one_case(both_mr=1)]),
         "unknown output of metrics/ranks 'both_mr'; did you mean 'both_mrr'?",

@@ -6,6 +6,7 @@
    the first two parts but the file that it wrote.
 """
 
+import itertools
 import json
 import math
 import os
@@ -25,7 +26,7 @@ mpmath = pytest.importorskip("mpmath", reason="needs mpmath: pip install .[peers
 
 pytestmark = pytest.mark.thorough
 ROOT = Path(__file__).resolve().parent.parent
-ORACLE = json.loads((ROOT / "data" / "oracle-4.json").read_text(encoding="utf-8"))
+ORACLE = json.loads((ROOT / "data" / "oracle-5.json").read_text(encoding="utf-8"))
 CASES = {case["name"]: case for case in ORACLE["cases"]}
 INF = math.inf
 
@@ -232,6 +233,80 @@ def torch_calibration_loss(inputs):
     return {"loss": value.detach(), "d_parameters": gradient, "information": information}
 
 
+def sets_of(candidates, rest, lower, upper):
+    """(members, how many of the rest, log of the weight of that many) of every set within the bounds. 60 of the rest
+    are more than any."""
+    for size in range(candidates + 1):
+        for members in itertools.combinations(range(candidates), size):
+            for others in range(61 if rest else 1):
+                if lower <= size + others and (upper is None or size + others <= upper):
+                    yield members, others, -math.lgamma(others + 1)
+
+
+def log_thinned(x, log_rest, found, v, lower, upper):
+    """log P(V) by enumeration: each set is drawn with the product of its odds, each member kept with probability v."""
+    all_sets, with_v = [], []
+    kept = {t for t in range(len(found)) if found[t]}
+    for members, others, log_weight in sets_of(len(x), log_rest is not None, lower, upper):
+        log_odds = log_weight + sum((x[t] for t in members), torch.zeros((), dtype=torch.float64))
+        log_odds = log_odds + others * log_rest if others else log_odds
+        all_sets.append(log_odds)
+        if kept <= set(members):
+            lost = len(members) + others - len(kept)
+            with_v.append(log_odds + len(kept) * math.log(v) + lost * math.log1p(-v))
+    return torch.logsumexp(torch.stack(with_v), 0) - torch.logsumexp(torch.stack(all_sets), 0)
+
+
+def torch_thinned_likelihood(inputs):
+    x, rest = tensor(inputs["log_odds"]).requires_grad_(), inputs["rest"]
+    log_rest = torch.log(tensor(rest)).requires_grad_() if rest else None
+    value = log_thinned(x, log_rest, inputs["found"], inputs["share"], *inputs["bounds"])
+    if not len(x) and not rest:
+        return {"log_probability": value, "d_log_odds": x.detach(), "d_log_rest": 0.0}
+    of = [each for each in (x if len(x) else None, log_rest) if each is not None]
+    slopes = dict(zip(map(id, of), torch.autograd.grad(value, of), strict=True))
+    d_rest = slopes[id(log_rest)] if rest else 0.0
+    return {"log_probability": value.detach(), "d_log_odds": slopes.get(id(x), x.detach()), "d_log_rest": d_rest}
+
+
+def log_odds_below(parameters, log_softmax, features):
+    """log of c s / (1 - c s), s the logistic function of x: (log odds, x)."""
+    x = torch.exp(parameters[0]) * log_softmax + parameters[1:-1] @ features
+    log_p = torch.nn.functional.logsigmoid(parameters[-1]) + torch.nn.functional.logsigmoid(x)
+    # 1 - c s = (1 - c) + c (1 - s)
+    rest = torch.logaddexp(
+        torch.nn.functional.logsigmoid(-parameters[-1]),
+        torch.nn.functional.logsigmoid(parameters[-1]) + torch.nn.functional.logsigmoid(-x),
+    )
+    return log_p - rest, x
+
+
+def torch_calibrated_log_odds(inputs):
+    """The derivative by x is that by the offset, of a feature 1."""
+    log_softmax, features = tensor(inputs["log_softmax"]), tensor([*inputs["features"], 1.0])
+    *others, ceiling = inputs["parameters"]
+    parameters = tensor([*others, 0.0, ceiling]).requires_grad_()
+    log_odds, _ = log_odds_below(parameters, log_softmax, features)
+    slopes = torch.stack([torch.autograd.grad(each, parameters, retain_graph=True)[0] for each in log_odds])
+    return {"log_odds": log_odds.detach(), "d_x": slopes[:, -2], "d_ceiling": slopes[:, -1]}
+
+
+def torch_calibration_objective(inputs):
+    parameters = tensor(inputs["parameters"]).requires_grad_()
+    value = (tensor(inputs["precision"]) * (parameters - tensor(inputs["centre"])) ** 2).sum() / 2
+    for query in inputs["queries"]:
+        log_odds, _ = log_odds_below(parameters, tensor(query["log_softmax"]), tensor(query["features"]))
+        log_odds = log_odds + math.log(1 - query["known_share"])
+        weights = tensor(query["weights"])
+        others = weights > 1
+        log_rest = torch.logsumexp(log_odds[others] + torch.log(weights[others]), 0) if others.any() else None
+        found = [is_in for is_in, many in zip(query["found"], others.tolist(), strict=True) if not many]
+        log_p = log_thinned(log_odds[~others], log_rest, found, query["share"], *query["bounds"])
+        value = value - query["weight"] * log_p
+    (gradient,) = torch.autograd.grad(value, parameters)
+    return {"value": value.detach(), "d_parameters": gradient}
+
+
 def unit_rows(rows):
     return torch.nn.functional.normalize(rows, dim=1, eps=1e-300)
 
@@ -313,6 +388,9 @@ TORCH = {
     "projection": torch_projection,
     "ranks": torch_ranks,
     "calibration_loss": torch_calibration_loss,
+    "thinned_likelihood": torch_thinned_likelihood,
+    "calibrated_log_odds": torch_calibrated_log_odds,
+    "calibration_objective": torch_calibration_objective,
 }
 
 

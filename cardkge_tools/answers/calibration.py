@@ -11,7 +11,7 @@ import kernels
 from cardkge import Bounds, CardkgeError, as_bounds, checked_triples
 from cardkge_tools.answers.decoding import Decoder, KnownTails, block_of, loops_to_leave_out, scope_pairs, spread
 from cardkge_tools.answers.missing import Missing
-from cardkge_tools.definitions.counting import KNOTS, N_FEATURES, N_SLOPES, count_weights, fit_counts, pair_features
+from cardkge_tools.definitions.counting import N_FEATURES, count_weights, fit_counts, pair_features
 from cardkge_tools.engine.batches import Threads
 from cardkge_tools.engine.ranking import Queries, scored_blocks
 from cardkge_tools.shell.files import FORMAT_VERSION, check_version, json_bytes, read_json
@@ -22,7 +22,6 @@ PAIRS = 20_000  # (h, r) without an answer in valid that the fit sees, spread ov
 MOST_PAIRS = 240_000  # as long as no more than these, 1000 of each: with 100, p is far over-confident on fb15k-237
 FOLDS = 5  # parts of valid, of which one at a time is asked while the others are known
 COMMON = 0.3  # precision of the prior, around 0, of what all relations have in common
-BENDS = 1.0, 4.0  # precisions of how slopes differ from the lowest: of what all have in common, of each relation
 PRIOR = 0.05  # precision of a relation's calibration around that of all; as the next, chosen by folds within valid
 CEILING = 4.0, 0.15  # mean and precision of the logit of a relation's ceiling
 NO_LIMIT = 2**40  # in the place of an infinite upper bound
@@ -38,7 +37,7 @@ ANEW = "`calibrate` writes it anew"  # the remedy of a calibration.json
 class Calibration:
     """How the scores of a model become probabilities.
 
-    parameters (R, N_SLOPES + F + 1) float64 as `calibrated_log_odds` takes them; centre, scale: of `pair_features`; share
+    parameters (R, 1 + F + 1) float64 as `calibrated_log_odds` takes them; centre, scale: of `pair_features`; share
     (R,): v_r, the part of the facts missing from train that valid holds; known_share (R,): s_r, the part that is known
     where it is used (v_r where valid is); bounds: the text of the bounds file that it is fitted through, None where
     that is the run's own; prior: a CountPrior, where they are mined; missing: what share is of, a Missing, or None.
@@ -214,18 +213,16 @@ def _in_turn(candidates, relations, weights, share, limits):
 
 
 def fit(queries, n_relations, threads=None, precision=PRIOR, chosen=None):
-    """The parameters (R, N_SLOPES + F + 1) of `calibrated_log_odds` that make `calibration_objective` least: of all relations
+    """The parameters (R, 1 + F + 1) of `calibrated_log_odds` that make `calibration_objective` least: of all relations
     together, with the ceiling that its prior expects, and then of each, held at the former by a prior of that
-    precision, but for its slopes' BENDS and its ceiling. chosen: places of the queries to fit on, ascending; None: all."""
+    precision, but for its ceiling. chosen: places of the queries to fit on, ascending; None: all."""
     chosen = np.arange(len(queries.relations)) if chosen is None else chosen
-    width = N_SLOPES + queries.features.shape[1] + 1
+    width = queries.features.shape[1] + 2
     centre = np.append(np.zeros(width - 1), CEILING[0])
     with Threads(threads) as pool:
         strength = np.append(np.full(width - 1, COMMON), 1e9)  # the ceiling stays
-        strength[1:N_SLOPES] = BENDS[0]
         common = minimise(functools.partial(_objective, queries, chosen, (centre, strength), pool), centre)
         strength = np.append(np.full(width - 1, precision), CEILING[1])
-        strength[1:N_SLOPES] = np.maximum(BENDS[1], precision)
         limits = np.searchsorted(queries.relations[chosen], np.arange(n_relations + 1))
         own = [
             minimise(functools.partial(_objective, queries, chosen[first:last], (common, strength), pool), common)
@@ -238,7 +235,7 @@ def _objective(queries, chosen, prior, pool, parameters):
     """(value, gradient, curvature) of `calibration_objective` over the chosen queries. The curvature is the sum of the
     outer products of the gradients of each, and the prior's: near the least value its mean is the true one."""
     values, gradients = np.empty(len(chosen)), np.empty((len(chosen), len(parameters)))
-    of = queries.features, queries.least, queries.most, queries.known_share, queries.share, np.array(KNOTS)
+    of = queries.features, queries.least, queries.most, queries.known_share, queries.share
     pool.run(
         kernels.thinned_sets, len(chosen), chosen, queries.starts, queries.rows, of, parameters, values, gradients,
         size=1024,
@@ -250,7 +247,7 @@ def _objective(queries, chosen, prior, pool, parameters):
     return value, precision * away - weighted.sum(0), weighted.T @ gradients + np.diag(precision)
 
 
-def minimise(function, start, steps=100, tolerance=1e-9):
+def minimise(function, start, steps=100, tolerance=1e-8):
     """Where function(x) -> (value, gradient, curvature) is least, from `start`: BFGS, which begins with the inverse of
     the curvature there; a step is halved until the value falls as the gradient promises."""
     x = np.array(start, np.float64)
@@ -432,7 +429,7 @@ def read_calibration(path, relations, epoch):
         prior = _read_prior(value.get("prior"), relations)
         calibration = Calibration(parameters, centre, scale, *shares, value["bounds"], prior)
         calibration = dataclasses.replace(calibration, missing=Missing.of_rows(rows, calibration.share))
-        sound = parameters.shape == (len(relations), N_SLOPES + N_FEATURES + 1) and centre.shape == scale.shape == (3,)
+        sound = parameters.shape == (len(relations), N_FEATURES + 2) and centre.shape == scale.shape == (3,)
         sound = sound and all(np.isfinite(x).all() for x in (parameters, centre, scale)) and (scale > 0).all()
         if not sound or not all((share >= 0).all() and (share < 1).all() for share in shares):
             raise ValueError("a number is out of range")

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cardkge import CardkgeError, as_bounds, probability, triple_keys
+from cardkge import CardkgeError, as_bounds, logistic_loss, probability, triple_keys
+from cardkge_tools.answers.calibration import minimise
 from cardkge_tools.answers.decoding import Decoder, KnownTails, room_left, spread
 from cardkge_tools.answers.facts import calibrated_run, run_bounds
 from cardkge_tools.answers.opening import open_to_measure
-from cardkge_tools.definitions.counting import fit_calibration, log_sum_exp
+from cardkge_tools.definitions.counting import log_sum_exp
 from cardkge_tools.definitions.measures import label_metrics
 from cardkge_tools.shell.files import is_stdout, read_blocks, write_json
 from cardkge_tools.shell.terminal import counter, say, shown, table, warn
@@ -238,24 +239,35 @@ def features(model, bounds, train, triples):
 # ------------------------------------------------------------------------------------------------------------------
 
 
+def label_loss(x, labels, centre, precision, slopes):
+    """The logistic loss of x (n, d) @ slopes with labels (n,) bool, plus the prior 1/2 precision |slopes - centre|^2:
+    (value, gradient (d,), curvature (d, d))."""
+    scores, away = x @ slopes, slopes - centre
+    loss, d_scores = logistic_loss(scores, np.where(labels, 1, -1))
+    curvature = (x.T * (probability(scores) * probability(-scores))) @ x + precision * np.eye(len(slopes))
+    return loss + precision / 2 * away @ away, d_scores @ x + precision * away, curvature
+
+
 def fit_labels(columns, relations, labels, n_relations, precision):
     """Logistic regression for each relation: a function (columns (n, d), relations (n,)) -> p (n,).
 
-    `fit_calibration` at share 1, of standardised columns, over all relations and then over each, held by a Gaussian
-    prior of that precision at what all have in common. Its first slope is positive: here that of a column of zeros.
+    Columns are standardised; slopes are fitted to all relations, then to each, held by a Gaussian prior of that
+    precision at what all have in common. CardkgeError where a column is not finite.
     """
+    if not np.isfinite(columns).all():
+        raise CardkgeError("classify: a score is not finite; train again, with a smaller learning rate say")
     centre, scale = columns.mean(0), np.maximum(columns.std(0), 1e-9)
 
     def design(columns):
-        return np.column_stack((np.zeros(len(columns)), (columns - centre) / scale, np.ones(len(columns))))
+        return np.column_stack(((columns - centre) / scale, np.ones(len(columns))))
 
-    x, weights = design(columns), np.ones(len(columns))
-    prior = np.ones(x.shape[1])
-    of_all = fit_calibration(x, labels, weights, 1.0, 0 * prior, 1e-2 * prior)
-    slopes = np.tile(of_all, (n_relations, 1))
+    x = design(columns)
+    lowest = functools.partial(minimise, tolerance=1e-12)
+    common = lowest(functools.partial(label_loss, x, labels, 0.0, 1e-2), np.zeros(x.shape[1]))
+    slopes = np.tile(common, (n_relations, 1))
     for r in np.unique(relations):
         part = relations == r
-        slopes[r] = fit_calibration(x[part], labels[part], weights[part], 1.0, of_all, precision * prior)
+        slopes[r] = lowest(functools.partial(label_loss, x[part], labels[part], common, precision), common)
     return lambda columns, relations: probability((design(columns) * slopes[relations]).sum(1))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 import kernels
 from cardkge import CardkgeError, as_bounds, probability, triple_keys
-from cardkge_tools.definitions.counting import KNOTS, N_SLOPES, calibrated_log_odds, pair_features, slopes_of
+from cardkge_tools.definitions.counting import calibrated_log_odds, pair_features
 from cardkge_tools.engine.batches import Threads, sorted_distinct
 from cardkge_tools.engine.ranking import Queries, scored_blocks
 
@@ -32,17 +32,11 @@ def log_odds(calibration, relations, log_softmax, features):
 
 def log_softmax_of(calibration, relations, odds, features):
     """The log softmax (n,) at which `log_odds` are odds (n,): its inverse; inf where the ceiling is lower."""
-    parameters = calibration.parameters[relations]
-    _, offset, ceiling = np.split(parameters, [N_SLOPES, -1], axis=1)
+    slope, offset, ceiling = np.split(calibration.parameters[relations], [1, -1], axis=1)
     odds = odds - np.log1p(-calibration.known_share[relations])
     with np.errstate(divide="ignore", invalid="ignore"):  # x = odds - log c - log(1 - exp(odds) / exp(logit c))
         x = odds + np.logaddexp(0, -ceiling[:, 0]) - np.log(-np.expm1(np.minimum(odds - ceiling[:, 0], 0)))
-    slopes = slopes_of(parameters)
-    x = x - (offset * features).sum(1) - KNOTS[0] * slopes[:, 0]  # above what the first knot has
-    found = KNOTS[0] + x / slopes[:, 0]
-    for knot, width, slope in zip(KNOTS, np.diff(KNOTS, append=KNOTS[-1]), slopes[:, 1:].T, strict=True):
-        found, x = np.where(x > 0, knot + x / slope, found), x - width * slope
-    return found
+    return (x - (offset * features).sum(1)) / np.exp(slope[:, 0])
 
 
 @dataclass(frozen=True, eq=False)

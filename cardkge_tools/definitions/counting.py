@@ -11,12 +11,11 @@ from cardkge import CardkgeError, probability
 # A candidate (h, r, t) is a triple that is not known. Three steps lead from its score to an answer; a fourth takes in
 # what is known of counts.
 #
-# 1. pi, the probability that a candidate outside train is a fact, is logistic in what the model says of it: z = logit
-#    pi = a score + b log_softmax + c, with a + b > 0. Each relation has its own a, b, c where 0, 1 or more tails of
-#    (h, r) are known.
-# 2. It is fitted on valid. A share v of the facts that train lacks got into valid, whichever they are; a candidate is
-#    in valid with probability v pi, or not, with 1 - v pi (Elkan and Noto, KDD 2008). One that is not in valid is a
-#    fact with p = pi (1 - v) / (1 - v pi) (Bayes), so the log of its odds o = p / (1 - p) is z + log(1 - v).
+# 1. pi, the probability that a candidate outside train is a fact, is logistic in its log softmax over the candidates of
+#    (h, r), with an offset of (h, r) and below a ceiling; each relation has its own (`calibrated_log_odds`).
+# 2. It is fitted on valid, through the bounds: valid holds a share v of the facts that train lacks, whichever they are
+#    (`thinned_likelihood`). Where a share s of them is known, a candidate that is not is a fact with p = pi (1 - s) /
+#    (1 - s pi) (Bayes; Elkan and Noto, KDD 2008): its odds o = p / (1 - p) are (1 - s) pi / (1 - pi).
 # 3. Facts are independent given the scores: P(S) is proportional to the product of the odds of S's members, for any set
 #    S of candidates, and P(|S| = j) to e_j(o), the elementary symmetric polynomial. Given lower <= |S| <= upper,
 #    P(t in S) = o_t sum_{j=L-1}^{U-1} e_j(o without t) / sum_{j=L}^{U} e_j(o) (Chen, Dempster, Liu, Biometrika 1994).
@@ -28,77 +27,12 @@ from cardkge import CardkgeError, probability
 #    known with probability s: k of c are with C(c, k) s^k (1 - s)^(c - k), P is fitted to the k by EM, and Q(j) is
 #    proportional to P(k + j) C(k + j, k) (1 - s)^j.
 
-N_KNOWN = 3  # 0, 1, or more known tails
-
-
-def calibration_logits(coefficients, scores, log_sums, known):
-    """z = a score + b log_softmax + c of candidates, as (a + b) log_softmax + a log_sum + c: where a + b > 0 the order
-    of the tails of one (h, r) is that of their scores, ties included.
-
-    coefficients (..., 3, 3): of each candidate's relation, for 0, 1 and more known tails: a, b, c. scores (...);
-    log_sums (...): the log of the sum of exp(score) over the tails of its (h, r); known (...): its known tails.
-    Float64 throughout.
-    """
-    place = np.minimum(known, N_KNOWN - 1)[..., None, None]
-    a, b, c = np.moveaxis(np.take_along_axis(np.asarray(coefficients, np.float64), place, -2)[..., 0, :], -1, 0)
-    return (a + b) * (np.asarray(scores, np.float64) - log_sums) + a * log_sums + c
-
 
 def log_sum_exp(scores):
     """log of the sum of exp(scores) over the last axis, float64."""
     scores = np.asarray(scores, np.float64)
     largest = scores.max(-1, keepdims=True)
     return np.log(np.exp(scores - largest).sum(-1)) + largest[..., 0]
-
-
-def calibration_loss(parameters, features, found, weights, share, centre, precision):
-    """The negative log-likelihood of step 2 with a Gaussian prior, its gradient, and its expected curvature.
-
-    parameters (3,): u, a, c, where a + b = exp(u) keeps the order; features (n, 3): log_softmax, log_sum, 1; found (n,)
-    bool: in valid; weights (n,): how many candidates a row stands for; share v in (0, 1]; centre, precision (3,): of
-    the prior. Returns (value, d value (3,), Fisher information (3, 3)). Of d features it is the same with d for 3, and
-    at v = 1, where what is not found is false, plain logistic regression whose first slope is positive.
-
-        value = -sum w [found log(v pi) + (1 - found) log(1 - v pi)] + 1/2 sum precision (parameters - centre)^2
-    """
-    slopes = np.append(np.exp(parameters[0]), parameters[1:])
-    z = features @ slopes
-    pi, none = probability(z), np.maximum(probability(-z), 1e-300)  # never 0, for at v = 1 rest is none
-    q, rest = share * pi, 1 - share + share * none  # 1 - q, without cancellation
-    small = np.log1p(np.exp(-np.abs(z)))
-    log_q = math.log(share) + np.minimum(z, 0) - small
-    log_rest = np.log(rest) if share < 1 else np.minimum(-z, 0) - small
-    away = parameters - centre
-    value = -(weights * np.where(found, log_q, log_rest)).sum() + 0.5 * (precision * away * away).sum()
-    d_z = weights * np.where(found, -none, q * none / rest)
-    scale = np.append(slopes[0], np.ones(len(parameters) - 1))  # d slopes / d parameters
-    gradient = (d_z @ features) * scale + precision * away
-    information = (features.T * (weights * q * none**2 / rest)) @ features
-    return float(value), gradient, information * scale * scale[:, None] + np.diag(precision)
-
-
-def fit_calibration(features, found, weights, share, centre, precision, steps=100):
-    """The parameters (3,) at a minimum of `calibration_loss`: Fisher scoring from `centre`, a step halved until the
-    value falls. CardkgeError where features are not finite."""
-    if not np.isfinite(features).all():
-        raise CardkgeError("calibration: a score is not finite; train again, with a smaller learning rate say")
-    parameters = np.array(centre, np.float64)
-    arguments = features, found, weights, share, centre, precision
-    value, gradient, information = calibration_loss(parameters, *arguments)
-    for _ in range(steps):
-        step = np.linalg.solve(information, gradient)
-        step *= min(1.0, 3.0 / np.abs(step).max(initial=1e-300))  # far out the curvature says little
-        tried = calibration_loss(parameters - step, *arguments)
-        while not tried[0] <= value and np.abs(step).max() > 1e-12:
-            step /= 2
-            tried = calibration_loss(parameters - step, *arguments)
-        if not tried[0] <= value:
-            break
-        parameters, done = parameters - step, value - tried[0] <= 1e-9 * abs(value)
-        value, gradient, information = tried
-        if done:
-            break
-    return parameters
 
 
 def size_probabilities(p, most):
@@ -196,8 +130,6 @@ def conditioned(log_odds, lower, upper, weights=(1.0,)):
 
 
 N_FEATURES = 6  # of (h, r)
-KNOTS = (-4.0, -1.0)  # log softmaxes at which the slope may change
-N_SLOPES = len(KNOTS) + 1
 
 
 def pair_features(log_sums, known, best, centre=0.0, scale=1.0):
@@ -213,35 +145,18 @@ def pair_features(log_sums, known, best, centre=0.0, scale=1.0):
     return np.column_stack((np.ones(len(known)), known == 0, known >= 2, numbers))
 
 
-def pieces(log_softmax):
-    """What of a log softmax (...) lies below the first of KNOTS, between each two, above the last: (..., N_SLOPES),
-    with the log softmax as its sum. (0 is above the last.)"""
-    x = np.asarray(log_softmax, np.float64)[..., None]
-    inner = np.clip(x, KNOTS, (*KNOTS[1:], np.inf)) - KNOTS
-    return np.concatenate((np.minimum(x, KNOTS[0]), inner), axis=-1)
-
-
-def slopes_of(parameters):
-    """The slopes (..., N_SLOPES) of the pieces: of the lowest e^a, of each other e^(a + b), where a, and b of each other,
-    stand first in parameters."""
-    logs = np.array(parameters[..., :N_SLOPES])
-    logs[..., 1:] += logs[..., :1]
-    return np.exp(logs)
-
-
 def calibrated_log_odds(parameters, log_softmax, features):
-    """log o of candidates: o = pi / (1 - pi), pi = ceiling * sigma(x), x = slopes . pieces + offset: piecewise linear in
-    the log softmax, for where it is small a model is surer than it should be that there is no fact.
+    """log o of candidates: o = pi / (1 - pi), pi = ceiling * sigma(x), x = slope * log_softmax + offset.
 
-    parameters (..., N_SLOPES + F + 1): those of `slopes_of`, the coefficients of the offset, the logit of the ceiling.
+    parameters (..., 1 + F + 1): the logarithm of the slope, the coefficients of the offset, the logit of the ceiling.
     log_softmax (...): over the candidates of (h, r). features (..., F): of (h, r), the same for all its candidates, so
-    that offset = coefficients . features and slopes above 0 leave them in the order of their scores, ties included.
+    that offset = coefficients . features and a slope above 0 leave them in the order of their scores, ties included.
 
     Returns (log o, d log o / d x, d log o / d logit of the ceiling), each (...). With c the ceiling,
     o = c e^x / (1 + (1 - c) e^x), which grows from 0 to c / (1 - c).
     """
     logit = parameters[..., -1]
-    x = (slopes_of(parameters) * pieces(log_softmax)).sum(-1) + (parameters[..., N_SLOPES:-1] * features).sum(-1)
+    x = np.exp(parameters[..., 0]) * log_softmax + (parameters[..., 1:-1] * features).sum(-1)
     above = x - np.logaddexp(0, logit)  # log((1 - c) e^x)
     log_odds = x - np.logaddexp(0, -logit) - np.logaddexp(0, above)
     return log_odds, probability(-above), probability(-logit) * (1 + np.exp(log_odds))
@@ -307,7 +222,7 @@ def calibration_objective(parameters, queries, centre, precision):
     """What the fit makes small, and its gradient: minus the weighted sum of log P(V) over the (h, r), plus a normal
     prior, 1/2 sum precision (parameters - centre)^2.
 
-    parameters, centre, precision (N_SLOPES + F + 1,): as `calibrated_log_odds` takes them. queries: for each
+    parameters, centre, precision (1 + F + 1,): logarithm of the slope, offset, logit of the ceiling. queries: for each
     (h, r) a dict of log_softmax (n,), found (n,) bool, weights (n,), of its candidates: those with weight 1 are told
     apart, the others stand for so many improbable ones and are added up; features (F,); lower, upper: the bounds less
     the known tails; known_share s: the share of the facts that train lacks which is known here, so that odds are
@@ -317,7 +232,7 @@ def calibration_objective(parameters, queries, centre, precision):
     log 3.5 and log 4, no ceiling (c = 1), v = 1/2. Odds are e^offset softmax. The first head has at most one tail, and
     valid holds its best: softmax 4/7, 2/7, 1/7, odds 2, 1, 1/2, Z = 1 + 3.5 = 4.5, V takes all the room, so that Z' = 1
     and P(V) = 1/2 * 2 / 4.5 = 2/9. The second has no bound and nothing in valid: odds 3, 1/2, 1/2, P(V) = (1 + 3/2)
-    (1 + 1/4)^2 / ((1 + 3) (1 + 1/2)^2) = 125/288. The value is -log(2/9) - log(125/288) = 2.3388; of the first head's
+    (1 + 1/4)^2 / ((1 + 3) (1 + 1/2)^2) = 125/288. The value is -log(2/9) - log(125/288) = 2.3387; of the first head's
     best candidate d log P / d x = 1 - 2/4.5 = 5/9, of the second's p' - p = 3/5 - 3/4 = -3/20.
     """
     parameters = np.asarray(parameters, np.float64)
@@ -337,8 +252,7 @@ def calibration_objective(parameters, queries, centre, precision):
         d_odds[apart] = d_apart
         d_odds[~apart] = d_rest * np.exp(terms - log_rest) if len(terms) else 0.0
         d_offset = (d_odds * d_x).sum()
-        d_slopes = (d_odds * d_x) @ pieces(x) * slopes_of(parameters)
-        d_slopes[0] = d_slopes.sum()
+        d_slope = (d_odds * d_x * x).sum() * math.exp(parameters[0])
         value -= query["weight"] * log_p
-        gradient -= query["weight"] * np.concatenate((d_slopes, d_offset * features, [(d_odds * d_ceiling).sum()]))
+        gradient -= query["weight"] * np.concatenate(([d_slope], d_offset * features, [(d_odds * d_ceiling).sum()]))
     return value, gradient

@@ -12,7 +12,7 @@ from cardkge import CardkgeError
 from cardkge_tools.shell.download import PROJECT_DATA
 from cardkge_tools.shell.files import is_packed, replace_file
 
-ORACLE_FORMAT, ORACLE_VERSION = "cardkge-oracle", 4
+ORACLE_FORMAT, ORACLE_VERSION = "cardkge-oracle", 5
 ORACLE_RTOL, ORACLE_ATOL = 1e-9, 1e-12
 
 

@@ -563,6 +563,55 @@ Row conditioned(const Row& x, double lower, double upper, const Row& weights, bo
     return found;
 }
 
+// log Z, of the sum over the sets of `lower` to `upper` candidates with these log odds, the one at `without` left out, of
+// the product of their odds. `rest`: the sum of the odds of many improbable ones, j of which count rest^j / j!.
+double log_partition(const Row& x, double rest, double lower, double upper, int without = -1) {
+    int least = int(std::max(std::ceil(lower), 0.0));
+    if (upper < least) return -INFINITY;
+    int most = std::isinf(upper) ? std::max(least, int(x.size())) + int(rest + 10 * std::sqrt(rest)) + 30 : int(upper);
+    Row sums{0};  // log of the sum over the sets of j
+    for (int j = 1; j <= most; j++) sums.push_back(j * std::log(rest) - std::lgamma(j + 1));
+    for (int t = 0; t < int(x.size()); t++)
+        for (int j = most; j > 0 && t != without; j--) sums[j] = log_add(sums[j], sums[j - 1] + x[t]);
+    double total = -INFINITY;
+    for (int j = least; j <= most; j++) total = log_add(total, sums[j]);
+    return total;
+}
+
+// log P(V), that of the facts S within the bounds exactly V gets into valid, each with probability v. Sets its
+// derivatives by the log odds and by log rest.
+double thinned(const Row& x, double rest, const Row& found, double v, double lower, double upper, Row& d, double& d_rest) {
+    Row outside;  // log odds of what is not in V and not in valid
+    double size = 0, value = 0;
+    for (size_t t = 0; t < x.size(); t++) {
+        if (found[t] != 0) size++, value += x[t] + std::log(v);
+        else outside.push_back(x[t] + std::log1p(-v));
+    }
+    double z = log_partition(x, rest, lower, upper);
+    double z_left = log_partition(outside, rest * (1 - v), lower - size, upper - size);
+    d.clear();
+    for (int t = 0, i = 0; t < int(x.size()); t++) {
+        d.push_back(-std::exp(x[t] + log_partition(x, rest, lower - 1, upper - 1, t) - z));
+        if (found[t] != 0) {
+            d[t] += 1;
+            continue;
+        }
+        double others = log_partition(outside, rest * (1 - v), lower - size - 1, upper - size - 1, i);
+        d[t] += std::exp(outside[i++] + others - z_left);
+    }
+    d_rest = rest * (1 - v) * std::exp(log_partition(outside, rest * (1 - v), lower - size - 1, upper - size - 1) - z_left) -
+             rest * std::exp(log_partition(x, rest, lower - 1, upper - 1) - z);
+    return value + z_left - z;
+}
+
+// log o of a candidate below a ceiling, o = c e^x / (1 + (1 - c) e^x), and its derivatives by x and by the logit of c.
+double below_ceiling(double x, double logit, double& d_x, double& d_ceiling) {
+    double above = x - softplus(logit), log_odds = x - softplus(-logit) - softplus(above);
+    d_x = sigmoid(-above);
+    d_ceiling = sigmoid(-logit) * (1 + std::exp(log_odds));
+    return log_odds;
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // The kinds of cases
 // ---------------------------------------------------------------------------------------------------------------------
@@ -862,6 +911,60 @@ Outputs conditional(const Json& in) {
     return {{"contradicted", double(contradicted)}, {"probability", probability}, {"expected", expected}};
 }
 
+Outputs thinned_likelihood(const Json& in) {
+    Row bounds = row_of(in.at("bounds")), d;
+    double d_rest, value = thinned(row_of(in.at("log_odds")), in.at("rest").number, row_of(in.at("found")),
+                                   in.at("share").number, bounds[0], bounds[1], d, d_rest);
+    return {{"log_probability", value}, {"d_log_odds", d}, {"d_log_rest", d_rest}};
+}
+
+double offset_of(const Row& parameters, const Row& features) {
+    double sum = 0;
+    for (size_t f = 0; f < features.size(); f++) sum += parameters[1 + f] * features[f];
+    return sum;
+}
+
+Outputs calibrated_log_odds(const Json& in) {
+    Row parameters = row_of(in.at("parameters")), x = row_of(in.at("log_softmax"));
+    Row log_odds = x, d_x = x, d_ceiling = x;
+    double offset = offset_of(parameters, row_of(in.at("features")));
+    for (size_t t = 0; t < x.size(); t++)
+        log_odds[t] = below_ceiling(std::exp(parameters[0]) * x[t] + offset, parameters.back(), d_x[t], d_ceiling[t]);
+    return {{"log_odds", log_odds}, {"d_x", d_x}, {"d_ceiling", d_ceiling}};
+}
+
+Outputs calibration_objective(const Json& in) {
+    Row parameters = row_of(in.at("parameters")), centre = row_of(in.at("centre"));
+    Row precision = row_of(in.at("precision")), gradient;
+    double value = 0, slope = std::exp(parameters[0]);
+    for (size_t i = 0; i < parameters.size(); i++) {
+        double away = parameters[i] - centre[i];
+        value += precision[i] * away * away / 2;
+        gradient.push_back(precision[i] * away);
+    }
+    for (const Json& query : in.at("queries").list) {
+        Row log_softmax = row_of(query.at("log_softmax")), found = row_of(query.at("found"));
+        Row weights = row_of(query.at("weights")), features = row_of(query.at("features"));
+        Row bounds = row_of(query.at("bounds")), x, found_apart, d, d_x(found.size()), d_ceiling(found.size()), terms;
+        double offset = offset_of(parameters, features), rest = 0, d_rest, weight = query.at("weight").number;
+        for (size_t t = 0; t < found.size(); t++) {
+            double log_odds = below_ceiling(slope * log_softmax[t] + offset, parameters.back(), d_x[t], d_ceiling[t]) +
+                              std::log1p(-query.at("known_share").number);
+            terms.push_back(weights[t] * std::exp(log_odds));
+            if (weights[t] == 1) x.push_back(log_odds), found_apart.push_back(found[t]);
+            else rest += terms[t];
+        }
+        value -= weight * thinned(x, rest, found_apart, query.at("share").number, bounds[0], bounds[1], d, d_rest);
+        for (size_t t = 0, i = 0; t < found.size(); t++) {
+            double by_odds = weight * (weights[t] == 1 ? d[i++] : d_rest * terms[t] / rest);
+            gradient[0] -= by_odds * d_x[t] * slope * log_softmax[t];
+            for (size_t f = 0; f < features.size(); f++) gradient[1 + f] -= by_odds * d_x[t] * features[f];
+            gradient.back() -= by_odds * d_ceiling[t];
+        }
+    }
+    return {{"value", value}, {"d_parameters", gradient}};
+}
+
 int main(int count, char** arguments) {
     const std::map<string, std::function<Outputs(const Json&)>> kinds = {
         {"scores", scores},           {"score_gradients", score_gradients}, {"probability", probability},
@@ -870,7 +973,9 @@ int main(int count, char** arguments) {
         {"projection", projection},   {"sampling", sampling},               {"mined_bounds", mined_bounds},
         {"ranks", ranks},             {"metrics", metrics},                 {"softmax_loss", softmax_loss},
         {"softmax_objective", softmax_objective_case}, {"calibration", calibration},
-        {"calibration_loss", calibration_loss}, {"conditional", conditional}};
+        {"calibration_loss", calibration_loss}, {"conditional", conditional},
+        {"thinned_likelihood", thinned_likelihood}, {"calibrated_log_odds", calibrated_log_odds},
+        {"calibration_objective", calibration_objective}};
     if (count != 3) {
         std::cerr << "usage: oracle INPUT.json OUTPUT.json\n";
         return 2;
