@@ -350,6 +350,8 @@ def calibrate(folder, data, json_file, threads, **options):
     from cardkge_tools.answers.facts import Fitting
     from cardkge_tools.answers.showing import calibrate_command
 
+    if options["share"] is not None and (options["missing"] or options["elsewhere"] != "none"):
+        raise click.UsageError("--share excludes --missing and --missing-elsewhere.")
     calibrate_command(folder, data, Fitting(**options), threads, json_file)
 
 

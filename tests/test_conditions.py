@@ -288,6 +288,8 @@ def test_bad_input_of_calibrate(run, tmp_path):
         assert f"{path}{message}" in one_error(invoke("calibrate", run, "--missing", path))
     assert "no relation has exact numbers" in one_error(invoke("calibrate", run, "--missing-elsewhere", "pooled"))
     assert usage_error(invoke("calibrate", run, "--share", "1"))
+    both = usage_error(invoke("calibrate", run, "--share", "0.5", "--missing", path))
+    assert "--share excludes --missing" in both
 
 
 def test_a_final_run_takes_what_is_missing_with_it(tmp_path):

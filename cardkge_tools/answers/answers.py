@@ -254,9 +254,9 @@ class Answers:
         ]  # fmt: skip
 
     def _conditioned(self, relation, completions, heads):
-        """The Answer with these Completions of all heads, of which each p holds given the bounds of its (h, r), given
-        the bounds of (r, t) besides: heads, its Count so far. Accepted are of those that their (h, r) has room for the
-        best as far as there is room, those in scope before others, as `complete` has it. Bounds that cannot hold leave
+        """The Answer with these Completions of all heads, whose p hold given the bounds of their (h, r), conditioned on
+        the bounds of (r, t) besides; heads: its Count so far. Of the heads whose (h, r) has room the best are accepted
+        as far as (r, t) has room, those in scope before others, as `complete` has it. Bounds that cannot hold leave
         nothing new."""
         lower, upper = heads.bound
         new = [each for each in completions if each.known_in is None and each.probability > 0]

@@ -8,6 +8,7 @@ import numpy as np
 import kernels
 from cardkge import CardkgeError, as_bounds, probability, triple_keys
 from cardkge_tools.definitions.counting import calibrated_log_odds, pair_features
+from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.batches import Threads, sorted_distinct
 from cardkge_tools.engine.ranking import Queries, scored_blocks
 
@@ -72,9 +73,9 @@ class Decoded:
 class Decoder:
     """The candidates of (h, r) worth looking at, with the probabilities that they are facts.
 
-    known: KnownTails. excluded, of which the known tails are a part, are no candidates; wanted are looked at however
-    improbable: both are asked as KnownTails are. bounds: Bounds (a
-    CountPrior too), (R, 2), or None: not conditioned. Candidates that are left out have p below `floor`.
+    known: KnownTails. excluded: what is no candidate, the known tails among it; wanted: what is looked at however
+    improbable it is; both answer `of` as KnownTails do. bounds: Bounds (a CountPrior too), (R, 2), or None: p is not
+    conditioned. Candidates that are left out have p below `floor`.
     """
 
     def __init__(self, model, calibration, bounds, known, excluded=None, wanted=None):
@@ -432,7 +433,4 @@ class KnownAndLoops:
 
 def loops_to_leave_out(train, heads, relations, n_relations):
     """(h, r, h), as triples, for the pairs whose relation has no loop in train."""
-    has_loop = np.zeros(n_relations, bool)
-    has_loop[train[train[:, 0] == train[:, 2], 1]] = True
-    without = ~has_loop[relations]
-    return np.column_stack((heads, relations, heads))[without]
+    return np.column_stack((heads, relations, heads))[without_loops(train, n_relations)[relations]]

@@ -61,7 +61,9 @@ def calibrate_run(run, dataset, folder, threads, how=None, quiet=False):
     check_finite(run.best_model().params)
     sizes = len(run.entities), len(run.relations)
     fresh = len(KnownTails(dataset.valid, *sizes).without(KnownTails(dataset.train, *sizes)).keys)
-    if len(dataset.valid) and not fresh:
+    if not len(dataset.valid):
+        raise CardkgeError("calibration: valid is empty, so it says nothing of new facts; hold some out (`split`)")
+    if not fresh:
         raise CardkgeError(
             f"calibration: the facts of valid ({len(dataset.valid):,}) all stand in train too, so they say nothing of"
             " new ones; hold out others (`split`)"
@@ -301,10 +303,11 @@ def complete_run(folder, what, out, data, threads, cluster=None, completeness=No
             if not cluster:
                 return probable(decoder, heads, relations, least, threads, progress)
             command = ["complete", os.path.abspath(folder), "--known", what.known, "--out", "/dev/stdout"]
-            command += ["--relation", what.relation] * (what.relation is not None)
-            command += ["--bounds", absolute_bounds(what.bounds)] * (what.bounds is not None)
-            command += ["--queries", os.path.abspath(what.queries or "")] * (what.queries is not None)
-            command += ["--data", str(data)] * (data is not None)
+            options = {"--relation": what.relation, "--data": data}
+            options["--bounds"] = None if what.bounds is None else absolute_bounds(what.bounds)
+            options["--queries"] = None if what.queries is None else os.path.abspath(what.queries)
+            for option, value in options.items():
+                command += [] if value is None else [option, str(value)]
             command += ["--model", LOADED[run.settings.model]] if run.settings.model in LOADED else []
             sizes = len(heads), len(run.entities)
             return probable_on_cluster(command, *sizes, cluster, threads or 1, progress, least)

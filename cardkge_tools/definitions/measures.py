@@ -142,8 +142,8 @@ def promised_and_kept(n_parts, pairs, accepted, facts):
 
 
 def broken_promises(accepted, promised, kept, fewest=100, points=0.08):
-    """The parts, the worst first, with `fewest` accepted or more of which promised and kept, (n,) each, differ by more
-    than `points`."""
+    """The parts that have `fewest` accepted or more, and where promised and kept, (n,) each, differ by more than
+    `points`; the worst first."""
     distance = np.where(np.asarray(accepted) >= fewest, np.abs(np.asarray(promised, float) - kept), 0)
     order = np.argsort(-distance, kind="stable")
     return order[distance[order] > points]
