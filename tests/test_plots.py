@@ -289,7 +289,7 @@ def test_history_shows_at_most_some_20_epochs_and_the_best(runs, monkeypatch, la
         run.best = {"epoch": every, "mrr": 0.1, "hits@10": 0.2}
         for record in run.history[every - 1 :: every]:
             record |= {"valid_mrr": 0.1, "valid_hits@10": 0.2}
-    monkeypatch.setattr(cardkge_tools.answers.opening, "load_run", lambda folder: run)
+    monkeypatch.setattr(cardkge_tools.answers.opening, "load_run", lambda folder, **_: run)
     lines = ok("history", "x").stdout.splitlines()
     epochs = [int(line.split()[0]) for line in lines[2:]]
     assert len(epochs) <= 23 and epochs[0] == 1 and epochs[-1] == last
