@@ -1,5 +1,7 @@
 """Path set-up (``import cardkge`` works from any folder) and the fixtures that tests share."""
 
+import functools
+import inspect
 import os
 import subprocess
 import sys
@@ -12,7 +14,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import hypothesis
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -20,6 +22,11 @@ sys.path.insert(0, str(ROOT))
 import cardkge  # noqa: E402
 import cli  # noqa: E402
 from cardkge_tools.engine.training import batches_of  # noqa: E402
+
+# before Click 8.2 a result has stderr apart only where that is asked for, and then `output` is without it
+if "mix_stderr" in inspect.signature(CliRunner.__init__).parameters:
+    CliRunner.__init__ = functools.partialmethod(CliRunner.__init__, mix_stderr=False)
+    Result.output = property(lambda result: result.stdout + result.stderr)
 
 # the same examples in every run: a failure is somebody's change, not chance
 hypothesis.settings.register_profile("cardkge", derandomize=True, deadline=None)
