@@ -363,3 +363,19 @@ def test_what_a_calibration_cannot_be_fitted_on(graph):
         calibrate(model, (train, valid[:0]), 0.5)
     with pytest.raises(CardkgeError, match="no \\(h, r\\) is in scope"):
         calibrate(model, (train[:0], valid), 0.5)
+
+
+def test_a_likelihood_that_is_not_finite_is_an_error():
+    with pytest.raises(cardkge.CardkgeError, match="the likelihood is not finite"):
+        calibration.minimise(lambda x: (np.nan, x, np.eye(1)), [1.0])
+    with pytest.raises(cardkge.CardkgeError, match="the likelihood is not finite"):
+        calibration.minimise(lambda x: (0.0, x * np.inf, np.eye(1)), [1.0])
+
+
+@pytest.mark.parametrize("bounds", [5, ["r0\t0\t1"], {}])
+def test_bounds_of_a_calibration_are_text_or_nothing(tmp_path, bounds):
+    found = calibration.Calibration(np.zeros((1, 8)), np.zeros(3), np.ones(3), np.full(1, 0.5), np.full(1, 0.5), bounds)
+    path = tmp_path / "calibration.json"
+    path.write_bytes(calibration.calibration_bytes(found, ["r0"], 1))
+    with pytest.raises(cardkge.CardkgeError, match="not a calibration of this run"):
+        calibration.read_calibration(path, ["r0"], 1)

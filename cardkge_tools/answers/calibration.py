@@ -249,9 +249,12 @@ def _objective(queries, chosen, prior, pool, parameters):
 
 def minimise(function, start, steps=100, tolerance=1e-8):
     """Where function(x) -> (value, gradient, curvature) is least, from `start`: BFGS, which begins with the inverse of
-    the curvature there; a step is halved until the value falls as the gradient promises."""
+    the curvature there; a step is halved until the value falls as the gradient promises. CardkgeError where value or
+    gradient is not finite at the start."""
     x = np.array(start, np.float64)
     value, gradient, curvature = function(x)
+    if not np.isfinite([value, *gradient]).all():
+        raise CardkgeError("calibration: the likelihood is not finite; train again, with a smaller learning rate say")
     inverse = np.linalg.inv(curvature)
     for _ in range(steps):
         step = -inverse @ gradient
@@ -430,10 +433,11 @@ def read_calibration(path, relations, epoch):
         calibration = Calibration(parameters, centre, scale, *shares, value["bounds"], prior)
         calibration = dataclasses.replace(calibration, missing=Missing.of_rows(rows, calibration.share))
         sound = parameters.shape == (len(relations), N_FEATURES + 2) and centre.shape == scale.shape == (3,)
+        sound = sound and isinstance(value["bounds"], str | None)
         sound = sound and all(np.isfinite(x).all() for x in (parameters, centre, scale)) and (scale > 0).all()
         if not sound or not all((share >= 0).all() and (share < 1).all() for share in shares):
             raise ValueError("a number is out of range")
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise CardkgeError(f"{path}: not a calibration of this run ({error}); {ANEW}") from error
     if value.get("epoch") != epoch:
         raise CardkgeError(f"{path}: of epoch {value.get('epoch')}, and the run has gone on; {ANEW}")
