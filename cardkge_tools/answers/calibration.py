@@ -26,7 +26,7 @@ from cardkge_tools.definitions.counting import N_FEATURES, count_weights, fit_co
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.batches import Threads
 from cardkge_tools.engine.ranking import Queries, scored_blocks
-from cardkge_tools.shell.files import FORMAT_VERSION, check_version, json_bytes, read_json
+from cardkge_tools.shell.files import check_version, json_bytes, read_json
 
 BEST = 30  # candidates of each (h, r) that the fit sees all of
 DRAWN = 8  # and those drawn from the rest, each standing for many
@@ -39,8 +39,7 @@ CEILING = 4.0, 0.15  # mean and precision of the logit of a relation's ceiling
 MOST_KNOWN = 1000  # tails; a CountPrior says nothing of heads with more
 GROUPS = 13  # of numbers of known tails, which a CountPrior tells apart
 SIZES = 16  # numbers of new tails that a CountPrior tells apart, the last with all above it
-
-
+VERSION = 2  # of calibration.json; 1 was that of other features
 ANEW = "`calibrate` writes it anew"  # the remedy of a calibration.json
 
 
@@ -389,7 +388,7 @@ def calibration_bytes(found, relations, epoch):
         for row, of in zip(of_relations.values(), found.missing.rows(), strict=True):
             row.update(of)
     content = {
-        "format_version": FORMAT_VERSION, "epoch": epoch, "bounds": found.bounds, "centre": found.centre.tolist(),
+        "format_version": VERSION, "epoch": epoch, "bounds": found.bounds, "centre": found.centre.tolist(),
         "scale": found.scale.tolist(), "relations": of_relations,
     }  # fmt: skip
     if found.prior is not None:
@@ -424,7 +423,7 @@ def read_calibration(path, relations, epoch):
     if not path.exists():
         return None
     value = read_json(path, ANEW)
-    check_version(path, value.get("format_version"), ANEW)
+    check_version(path, value.get("format_version"), ANEW, VERSION, VERSION)
     try:
         rows = [value["relations"][relation] for relation in relations]
         parameters = np.array([row["parameters"] for row in rows], np.float64)

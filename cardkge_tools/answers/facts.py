@@ -105,6 +105,18 @@ def calibrated_run(run, folder):
     return run.calibration
 
 
+def fitted_with_loops(run, dataset, folder, bounds, threads):
+    """The calibration of a run, fitted anew through these Bounds with loops as candidates, and not kept: one that was
+    fitted without them says nothing of loops."""
+    found = calibrated_run(run, folder)
+    if run.settings.final:
+        raise CardkgeError(f"{folder}: --loops fits anew on valid, which this run was trained on; give the run before")
+    limits, options = None if isinstance(bounds, CountPrior) else bounds, {"types": run.types, "loops": True}
+    splits = dataset.train, dataset.valid
+    fitted = calibrate(run.best_model(), splits, found.share, limits, threads, **options)
+    return dataclasses.replace(fitted, missing=found.missing)
+
+
 def missing_of(run, dataset, bounds, how):
     """The Missing that a Fitting says, of a graph with these GraphBounds."""
     given = None if how.missing is None else read_missing(how.missing, run.relations, run.prefixes)
@@ -294,6 +306,10 @@ def complete_run(folder, what, out, data, threads, cluster=None, completeness=No
     scheduler, whose workers look for them; data: where these find the run's data now; completeness: a file to
     `write_completeness` to."""
     run, dataset = open_run(folder, data)
+    if cluster and what.bounds == "mined" and calibrated_run(run, folder).prior is None:  # each part would learn anew
+        raise CardkgeError(
+            f"--cluster: what counts teach is learnt once; first: {this_command()} calibrate {folder} --bounds mined"
+        )
     write = writer_of(out, run, dataset)
     heads, relations = pairs_to_complete(run, dataset, what)
     decoder = _decoder_of(what, run, dataset, folder, threads)
