@@ -16,7 +16,7 @@ from cardkge_tools.answers.opening import open_to_measure
 from cardkge_tools.definitions.counting import log_sum_exp
 from cardkge_tools.definitions.measures import label_metrics
 from cardkge_tools.definitions.softmax import without_loops
-from cardkge_tools.shell.files import is_stdout, read_blocks, write_json
+from cardkge_tools.shell.files import read_blocks, write_report
 from cardkge_tools.shell.terminal import counter, say, shown, table, warn
 
 FORM = "head, relation, tail, label with tabs between"
@@ -447,7 +447,5 @@ def classify_command(folder, path, valid, skip_unknown, data, json_file, threads
     """`classify`: a table, and JSON where it is asked for."""
     run, dataset = open_to_measure(folder, data)
     report, note = classification(run, folder, dataset, path, valid, skip_unknown, threads)
-    if json_file:
-        write_json(json_file, report)
-    if not is_stdout(json_file):
+    if write_report(json_file, report):
         show_classification(report, note)
