@@ -207,7 +207,7 @@ def test_the_kernel_is_the_definition(bounds, seed, spread):
     (0, 1, 0, 1500), (-250, 20, 0, 2), (-250, 20, 900, math.inf), (200, 60, 0, 700), (-290, 3, 2, 3),
 ])  # fmt: skip
 def test_five_thousand_candidates_and_extreme_odds(mean, spread, lower, upper):
-    """Products of odds far beyond all floats, and chances far below: value and slope are those of sums in logarithms."""
+    """Products of odds far beyond all floats, and chances far below: value and slope are those in logarithms."""
     rng, n, v = np.random.default_rng(8), 5000, 0.3
     x, weights = np.clip(rng.normal(mean, spread, n), -299, 299), np.ones(n)
     found = np.arange(n) < 2

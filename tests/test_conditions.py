@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import shutil
+from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
@@ -400,7 +401,8 @@ def test_loops_are_measured_by_a_calibration_that_has_seen_them(run):
     model, splits, share = opened.best_model(), (data.train, data.valid), np.full(2, 0.2)
     of = {loops: calibrate(model, splits, share, types=opened.types, loops=loops) for loops in (False, True)}
     log_loss = {
-        loops: evaluate_sets(model, of[loops], None, data, types=opened.types, loops=True)[0]["log_loss"] for loops in of
+        loops: evaluate_sets(model, of[loops], None, data, types=opened.types, loops=True)[0]["log_loss"]
+        for loops in of
     }
     assert found["log_loss"] == pytest.approx(log_loss[True]) != pytest.approx(log_loss[False], rel=1e-3)
     assert (run / "calibration.json").read_bytes() == before
@@ -430,7 +432,7 @@ def test_measured_against_whole_answers(made, tmp_path, monkeypatch):
     ]
     (tmp_path / "truth.tsv").write_text("".join(lines) + "nobody\tr0\t0\t\t0\na\tr7\t0\t\t0\n")
     result = ok("evaluate", made, "--sets", "--truth", tmp_path / "truth.tsv", "--json", "-", "--min-probability", 0.3)
-    assert f"2 lines of unknown heads or relations left out, the first line {len(lines) + 1}, 'nobody'" in result.stderr
+    assert f"left out 2 lines of unknown heads or relations, the first line {len(lines) + 1}, 'nobody'" in result.stderr
     found = json.loads(result.stdout)
     rows, pairs = [], []  # p, is a fact, of an empty answer, of all candidates; known, expected, true of each pair
     index = KnownAndLoops(known, np.ones(2, bool))
@@ -474,8 +476,8 @@ def test_measured_against_whole_answers(made, tmp_path, monkeypatch):
         ("a\tr0\t1\tb\n", ":1: expected head, relation, number of tails"),
         ("a\tr0\t1\tb\tx\n", ":1: expected head, relation, number of tails"),
         ("a\tr0\t1\tb\t0\na\tr1\t2\tb zz\t0\n", ":2: unknown entity 'zz'"),
-        ("a\tr0\t3\tb c\t0\n", ":1: 3 tails are not 2 names and 0 others"),
-        ("a\tr0\t2\tb b\t0\n", ":1: 2 tails are not 1 names and 0 others"),
+        ("a\tr0\t3\tb c\t0\n", ":1: the number is 3, but 2 tails and 0 others stand there"),
+        ("a\tr0\t2\tb b\t0\n", ":1: the number is 2, but 1 tail and 0 others stand there"),
         ("a\tr0\t1\tb\t0\na\tr1\t0\t\t0\na\tr0\t1\tb\t0\n", ":3: 'a', 'r0' for the second time, after line 1"),
         ("zz\tr0\t0\t\t0\n", ": no line is of a head and a relation of the graph"),
         ("a\tr0\t1\t\t1\n", "no facts in the whole answers are new"),
@@ -500,7 +502,7 @@ def test_names_with_spaces_are_read_as_long_as_can_be(tmp_path):
 
 def test_whole_answers_that_disown_what_is_known_are_told(made, tmp_path):
     run, data = open_run(made)
-    (h, r, t), names = data.train[0].tolist(), run.entities
+    (h, r, _), names = data.train[0].tolist(), run.entities
     free = next(x for x in range(N) if x != h and not (data.known == (h, r, x)).all(1).any())
     path = tmp_path / "truth.tsv"
     path.write_text(f"{names[h]}\t{run.relations[r]}\t1\t{names[free]}\t0\n")
@@ -514,7 +516,7 @@ def test_whole_answers_that_disown_what_is_known_are_told(made, tmp_path):
 
 def test_a_bound_that_the_known_tails_contradict_is_said_to_be_ignored(made, tmp_path):
     run, data = open_run(made)
-    counts = {(h, r): (data.known[:, :2] == (h, r)).all(1).sum() for h, r in {tuple(f[:2]) for f in data.known.tolist()}}
+    counts = Counter(tuple(fact[:2]) for fact in data.known.tolist())
     (h, r), count = max(counts.items(), key=lambda each: (each[1], each[0]))
     path, query = tmp_path / "bounds.tsv", ("predict", made, "--head", run.entities[h], "--relation", run.relations[r])
     for upper, said in ((count - 1, True), (count, False)):
@@ -547,7 +549,5 @@ def test_what_is_read_is_not_overwritten_and_what_is_there_is_named(run, tmp_pat
 
 def test_a_calibration_that_rests_on_few_facts_says_how_sure_it_is(run):
     """A share measured on n facts has a standard error of 0.5 / sqrt(n) at most: 16 points for the ten of valid."""
-    result = ok("calibrate", run)
-    assert "calibrated on 10 new facts of valid: a share measured on so few has a standard error of up to 16 points" in (
-        result.stderr
-    )
+    said = ok("calibrate", run).stderr
+    assert "10 new facts of valid: a share measured on so few has a standard error of up to 16 points" in said

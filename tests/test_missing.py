@@ -135,5 +135,5 @@ def test_a_share_that_others_decide_is_said():
     assert found.share[1] == pytest.approx(25 / 179)
     assert found.notes[-1].endswith("of all relations, 0.14, numbers that are given among them")
     few, bounds = toy((Bound("r0", 1, 1),))
-    with pytest.raises(CardkgeError, match="no relation has exact numbers that can be used .*too few to use"):
+    with pytest.raises(CardkgeError, match=r"no relation has exact numbers that can be used .*too few to use"):
         missing_facts(few, bounds, elsewhere="pooled")

@@ -32,7 +32,7 @@ BEST = 30  # candidates of each (h, r) that the fit sees all of
 DRAWN = 8  # and those drawn from the rest, each standing for many
 PAIRS = 20_000  # (h, r) without an answer in valid that the fit sees, spread over the relations
 MOST_PAIRS = 240_000  # as long as no more than these, 1000 of each: with 100, p is far over-confident on fb15k-237
-FOLDS = 5  # parts of valid, of which one at a time is asked while the others are known
+FOLDS = 5  # parts of valid; one at a time is asked while the others are known
 COMMON = 0.3  # precision of the prior, around 0, of what all relations have in common
 PRIOR = 0.05  # precision of a relation's calibration around that of all; as the next, chosen by folds within valid
 CEILING = 4.0, 0.15  # mean and precision of the logit of a relation's ceiling
@@ -72,8 +72,9 @@ class Calibration:
 @dataclass(eq=False)
 class CountPrior(Bounds):
     """What the known counts of a relation say of how many tails a head has, in the place of bounds: the weights of step
-    4 in cardkge.py. counts: P(c) of each relation, of `fit_counts`; usual (R, GROUPS, SIZES): M(j) by `group_of` the
-    known tails; heads (R, GROUPS): how many heads it is the average of; share: s, the part of all facts that is known.
+    4 in definitions/counting.py. counts: P(c) of each relation, of `fit_counts`; usual (R, GROUPS, SIZES): M(j) by
+    `group_of` the known tails; heads (R, GROUPS): how many heads it is the average of; share: s, the part of all facts
+    that is known.
     """
 
     counts: list
@@ -105,11 +106,11 @@ def calibrate(model, splits, share, bounds=None, threads=None, progress=None, **
     """The Calibration of a model trained on train, fitted through the bounds.
 
     splits: (train, valid), triples (n, 3). share: v, or v_r (R,), in (0, 1): the part of the facts missing from train
-    that valid holds. bounds: Bounds, (R, 2) or None. options: those of Scope. Valid is dealt out in FOLDS parts of each relation; what is asked
-    in turn is one part while the others are known, so that (h, r) look at the fit as they will look at use, where valid
-    is known. (h, r) of the scope with a fact in valid take part, and of the others a sample, weighted: of each its BEST
-    best candidates, DRAWN of the rest, weighted, and its facts of valid. CardkgeError where valid has no fact in scope,
-    or a share is not between 0 and 1.
+    that valid holds. bounds: Bounds, (R, 2) or None. options: those of Scope. Valid is dealt out in FOLDS parts of each
+    relation; one part in turn is asked while the others are known, so that (h, r) look at the fit as they will look at
+    use, where valid is known. (h, r) of the scope with a fact in valid take part, and of the others a sample, weighted:
+    of each its BEST best candidates, DRAWN of the rest, weighted, and its facts of valid. CardkgeError where valid has
+    no fact in scope, or a share is not between 0 and 1.
     """
     n, r, how = model.n_entities, model.n_relations, Scope(**options)
     train, valid = splits = [checked_triples(x, n, r) for x in splits]
@@ -147,8 +148,8 @@ class Candidates:
 @dataclass(eq=False)
 class Turns:
     """(h, r) as `kernels.thinned_sets` takes them, ordered by relation: starts (n + 1,); log_softmax, found, weights
-    (rows,); features (n, F); lower, upper: bounds less the known tails, known_share, share, weight, relations (n,). centre, scale (3,):
-    of `pair_features`."""
+    (rows,); features (n, F); lower, upper, bounds less the known tails, known_share, share, weight, relations (n,);
+    centre, scale (3,), of `pair_features`."""
 
     starts: np.ndarray
     rows: tuple

@@ -17,7 +17,7 @@ from cardkge_tools.definitions.counting import log_sum_exp
 from cardkge_tools.definitions.measures import label_metrics
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.shell.files import read_blocks, write_report
-from cardkge_tools.shell.terminal import counter, say, shown, table, warn
+from cardkge_tools.shell.terminal import counted, counter, say, shown, table, warn
 
 FORM = "head, relation, tail, label with tabs between"
 LABELS = {"1": True, "0": False, "-1": False}
@@ -60,10 +60,10 @@ def read_labelled(path, entities, relations, skip_unknown=False):
             labels.append(LABELS[label])
     if unknown:
         some = ", ".join([*(shown(name, quoted=True) for name in list(unknown)[:3]), *["..."] * (len(unknown) > 3)])
-        what = f"{path}: the run does not know {len(unknown)} names ({some})"
+        what = f"{path}: the run does not know {counted(len(unknown), 'name')} ({some})"
         if not skip_unknown:
-            raise CardkgeError(f"{what}; --skip-unknown leaves out the triples that have them")
-        warn(f"{what}: {left} of {left + len(rows)} triples are left out")
+            raise CardkgeError(f"{what}; --skip-unknown leaves out their triples")
+        warn(f"{what}: left out {left} of {counted(left + len(rows), 'triple')}")
     if not rows:
         raise CardkgeError(f"{path}: no triples are left; a line is {FORM}")
     return np.array(rows, np.int32), np.array(labels)
@@ -108,7 +108,7 @@ class Facts:
     def lifts(self, triples):
         """How much likelier t is as a tail of r for what else is known of h: of the neighbours f of h, the sum, the
         mean, the largest and the smallest of log P(t | r, f) / P(t | r), (n, 4); zeros where h has none. The chances
-        are shares of the facts of r, of which one counts as often as its head has f, also by way of its own tail."""
+        are shares of the facts of r; one counts as often as its head has f, also by way of its own tail."""
         found = np.zeros((len(triples), 4))
         for r in np.unique(triples[:, 1]):
             asked = np.flatnonzero(triples[:, 1] == r)
@@ -424,17 +424,18 @@ def show_classification(report, note):
     for name, part in parts:
         cells = [cell for m in METRICS for cell in (figure(part, m), figure(part["baselines"][BASELINE], m))]
         rows.append([name, f"{part['triples']:,}", *cells])
-    table(rows, ["relation", "triples", *(cell for m in METRICS for cell in (m, "frequency"))], "l")
-    say(f"\nfrequency: by the {BASELINE} under the relation alone; {note}")
+    table(rows, ["relation", "triples", *(cell for m in METRICS for cell in (m, f"{m}, f."))], "l")
+    say(f"\nf.: by the frequency alone, how often the relation has the tail in train; {note}")
     for name, found in report["baselines"].items():
         if name != BASELINE:
             say(f"{name} per relation: " + ", ".join(f"{m} {figure(found, m)}" for m in METRICS))
     hard, known = report["hard_false"], report["in_train"]
     if hard["triples"]:
-        refused = ", ".join(f"{100 * x:.1f} % by {name}" for name, x in hard["refused"].items())
-        say(f"{hard['triples']:,} false tails are as frequent as half of the true ones; refused: {refused}")
+        refused = ", ".join(f"{name} {100 * x:.1f} %" for name, x in hard["refused"].items())
+        what = counted(hard["triples"], "false triple has", "false triples have")
+        say(f"{what} a tail as frequent as those of half of the true ones; taken for false: {refused}")
     if known["true"] or known["false"]:
-        say(f"{known['true']:,} true and {known['false']:,} false ones stand in train; nothing is taken from that")
+        say(f"{known['true']:,} true and {known['false']:,} false ones stand in train; they are measured as if unknown")
 
 
 def figure(found, name):

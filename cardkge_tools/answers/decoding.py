@@ -447,4 +447,3 @@ class KnownAndLoops:
         """(n,) bool: which triples are no candidates."""
         loops = self.irreflexive[relations] & (np.asarray(heads) == tails)
         return self.known.has(heads, relations, tails) | loops
-

@@ -73,9 +73,7 @@ def calibrate_run(run, dataset, folder, threads, how=None, quiet=False):
     missing = missing_of(run, dataset, bounds, how)
     with counter("calibrating: (h, r)") as progress:
         splits = dataset.train, dataset.valid
-        run.calibration = calibrate(
-            run.best_model(), splits, missing.share, bounds, threads, progress, types=run.types
-        )
+        run.calibration = calibrate(run.best_model(), splits, missing.share, bounds, threads, progress, types=run.types)
     text = None if how.bounds is None else text_of(bounds)
     run.calibration = dataclasses.replace(run.calibration, bounds=text, missing=missing)
     if mined:
