@@ -417,6 +417,15 @@ def test_fit_and_use_have_the_same_candidates(graph, monkeypatch, loops):
     assert queries.rows[1].sum() == len(room) < len(valid)
 
 
+def test_heads_without_a_candidate_say_nothing(graph):
+    """^r0 [0, 1]: nearly every tail is full, and no tail is left to some heads. What is fitted is finite."""
+    model, train, valid = graph
+    everyone = np.column_stack([np.full(60, 1), np.zeros(60, int), np.arange(60)]).astype(np.int32)
+    bounds = GraphBounds([Bound("r0", 0, 1, inverse=True)], ["r0", "r1"])
+    found = calibrate(model, (np.concatenate((train, everyone)), valid), 0.5, bounds, threads=1)
+    assert all(np.isfinite(x).all() for x in (found.parameters, found.centre, found.scale))
+
+
 def test_nothing_is_lost_where_all_draws_fall_on_what_is_taken(graph, monkeypatch):
     model, train, valid = graph
     kept = {}

@@ -193,33 +193,21 @@ def _in_turn(candidates, relations, weights, share, limits):
     sizes = np.bincount(query[found[places]], minlength=len(of))
     lower, upper = np.ceil(limits[of, 0]) - counts, np.floor(limits[of, 1]) - counts
     total = candidates.total[of] - (counts - candidates.known[of])
-    sound = (
-        (upper > 0) & (sizes <= upper) & (lower <= total)
-    )  # else bounds leave nothing to learn, or facts contradict them
-    chosen = sound[query]
-    v = share[relations[of]]
-    weight, features = weights[of] * times, pair_features(sums, counts, best)
-    centre = np.average(features[:, 3:], axis=0, weights=weight)
-    scale = np.sqrt(np.average((features[:, 3:] - centre) ** 2, axis=0, weights=weight))
+    # else no candidate is left, bounds leave nothing to learn, or facts contradict them
+    sound = (total > 0) & (upper > 0) & (sizes <= upper) & (lower <= total)
+    v, weight = share[relations[of]], weights[of] * times
+    features = pair_features(np.where(total > 0, sums, 0), counts, np.where(total > 0, best, 0))
+    centre = np.average(features[:, 3:], axis=0, weights=weight * (total > 0))
+    scale = np.sqrt(np.average((features[:, 3:] - centre) ** 2, axis=0, weights=weight * (total > 0)))
     scale = np.maximum(scale, 1e-6)
     features[:, 3:] = (features[:, 3:] - centre) / scale
-    return Turns(
-        np.append(0, np.cumsum(np.bincount(query[chosen], minlength=len(of))[sound])),
-        (
-            candidates.scores[places[chosen]] - sums[query[chosen]],
-            found[places[chosen]],
-            candidates.weights[places[chosen]],
-        ),
-        np.ascontiguousarray(features[sound]),
-        lower[sound],
-        upper[sound],
-        (v * (FOLDS - 1) / FOLDS)[sound],
-        (v / FOLDS / (1 - v * (FOLDS - 1) / FOLDS))[sound],
-        weight[sound],
-        relations[of][sound],
-        centre,
-        scale,
-    )
+    chosen = sound[query]
+    rows = candidates.scores[places] - sums[query], found[places], candidates.weights[places]
+    known_share, share = v * (FOLDS - 1) / FOLDS, v / FOLDS / (1 - v * (FOLDS - 1) / FOLDS)
+    columns = features, lower, upper, known_share, share, weight, relations[of]
+    starts = np.append(0, np.cumsum(np.bincount(query[chosen], minlength=len(of))[sound]))
+    columns = (np.ascontiguousarray(column[sound]) for column in columns)
+    return Turns(starts, tuple(row[chosen] for row in rows), *columns, centre, scale)
 
 
 def fit(queries, n_relations, threads=None, precision=PRIOR, chosen=None):

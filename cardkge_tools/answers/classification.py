@@ -16,7 +16,7 @@ from cardkge_tools.answers.opening import open_to_measure
 from cardkge_tools.definitions.counting import log_sum_exp
 from cardkge_tools.definitions.measures import label_metrics
 from cardkge_tools.definitions.softmax import without_loops
-from cardkge_tools.shell.files import read_blocks, write_report
+from cardkge_tools.shell.files import read_fields, write_report
 from cardkge_tools.shell.terminal import counted, counter, say, shown, table, warn
 
 FORM = "head, relation, tail, label with tabs between"
@@ -39,25 +39,19 @@ def read_labelled(path, entities, relations, skip_unknown=False):
     them, or their lines are left out, with a warning. CardkgeError for a line of another form, and for no triples."""
     ids = [{name: i for i, name in enumerate(names)} for names in (entities, relations, entities)]
     rows, labels, unknown, left = [], [], {}, 0
-    for number, text in read_blocks(path):
-        for at, line in enumerate(text[:-1].split("\n"), number):
-            if not line.strip():
-                continue
-            *names, label = line.split("\t")
-            if len(names) != 3 or "" in names:
-                found = "an empty name" if len(names) == 3 else f"{len(names) + 1} fields"
-                raise CardkgeError(
-                    f"{path}:{at}: expected head, relation, tail, label with tabs between, found {found}"
-                )
-            if label not in LABELS:
-                raise CardkgeError(f"{path}:{at}: expected a label 1, 0 or -1, found {shown(label, quoted=True)}")
-            row = [known.get(name, -1) for known, name in zip(ids, names)]
-            if -1 in row:
-                unknown |= {name: None for name, i in zip(names, row) if i < 0}
-                left += 1
-                continue
-            rows.append(row)
-            labels.append(LABELS[label])
+    for at, (*names, label) in read_fields(path):
+        if len(names) != 3 or "" in names:
+            found = "an empty name" if len(names) == 3 else f"{len(names) + 1} fields"
+            raise CardkgeError(f"{path}:{at}: expected head, relation, tail, label with tabs between, found {found}")
+        if label not in LABELS:
+            raise CardkgeError(f"{path}:{at}: expected a label 1, 0 or -1, found {shown(label, quoted=True)}")
+        row = [known.get(name, -1) for known, name in zip(ids, names)]
+        if -1 in row:
+            unknown |= {name: None for name, i in zip(names, row) if i < 0}
+            left += 1
+            continue
+        rows.append(row)
+        labels.append(LABELS[label])
     if unknown:
         some = ", ".join([*(shown(name, quoted=True) for name in list(unknown)[:3]), *["..."] * (len(unknown) > 3)])
         what = f"{path}: the run does not know {counted(len(unknown), 'name')} ({some})"
