@@ -207,7 +207,7 @@ ERRORS = [
         "a tail that is full is in the log sum at use",
         "cardkge_tools/answers/decoding.py",
         "sums, best = log_sums_of(open_scores,",
-        "sums, best = log_sums_of(open_to(scores, relations[:0], (excluded_starts, excluded), self.full),",
+        "sums, best = log_sums_of(open_to(scores, relations[:0], lists[:2], self.full),",
         SAME,
     ),
     Error(

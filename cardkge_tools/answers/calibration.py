@@ -18,6 +18,7 @@ from cardkge_tools.answers.decoding import (
     block_of,
     log_sums_of,
     open_to,
+    ranks_within,
     scope_pairs,
     spread,
 )
@@ -171,8 +172,7 @@ def _in_turn(candidates, relations, weights, share, limits):
     starts, found, n = candidates.starts, candidates.found, len(relations)
     pair = np.repeat(np.arange(n), np.diff(starts))
     part = np.full(len(found), -1)
-    rows = np.flatnonzero(found)
-    rows = rows[np.random.default_rng(6).permutation(len(rows))]
+    rows = np.random.default_rng(6).permutation(np.flatnonzero(found))
     rows = rows[np.argsort(relations[pair[rows]], kind="stable")]
     part[rows] = np.arange(len(rows)) % FOLDS  # dealt out evenly within each relation
     asked = np.unique(pair[rows] * FOLDS + part[rows])
@@ -252,7 +252,7 @@ def minimise(function, start, steps=100, tolerance=1e-8):
     x = np.array(start, np.float64)
     value, gradient, curvature = function(x)
     if not np.isfinite([value, *gradient]).all():
-        raise CardkgeError("calibration: the likelihood is not finite; train again, with a smaller learning rate say")
+        raise CardkgeError("calibration: the likelihood is not finite; train again, say with a smaller learning rate")
     inverse = np.linalg.inv(curvature)
     for _ in range(steps):
         step = -inverse @ gradient
@@ -291,9 +291,7 @@ def learn_counts(model, calibration, train, valid, seed=0, threads=None, types=N
         own = found[first:last][found[first:last] <= MOST_KNOWN]
         counts.append(fit_counts(own, share) if len(own) else np.ones(1))
     shuffled = rng.permutation(len(heads))
-    shuffled = shuffled[np.argsort(groups[shuffled], kind="stable")]
-    rank = np.arange(len(heads)) - np.searchsorted(groups[shuffled], groups[shuffled])
-    chosen = np.sort(shuffled[rank < max(PAIRS // r, 100)])
+    chosen = np.sort(shuffled[ranks_within(groups[shuffled]) < max(PAIRS // r, 100)])
     heads, relations, groups = heads[chosen], relations[chosen], groups[chosen]
     excluded = KnownAndLoops(known, without_loops(train, r))
     sizes = np.empty((len(chosen), SIZES))
@@ -340,7 +338,7 @@ def _candidates(model, splits, pairs, bounds, irreflexive, threads, progress):
         found_row = np.repeat(row, np.diff(found_starts))
         others = open_to(scores, relations[part], excluded.of(heads[part], relations[part]), full)
         others[found_row, found] = -np.inf
-        sums, _ = log_sums_of(others, "train again, with a smaller learning rate say", -np.inf)
+        sums, _ = log_sums_of(others, "train again, say with a smaller learning rate", -np.inf)
         others[found_row, found] = scores[found_row, found]
         weight, is_found = np.zeros(scores.shape), np.zeros(scores.shape, bool)
         top = np.argpartition(others, n - best, axis=1)[:, n - best :]
@@ -390,7 +388,7 @@ def calibration_bytes(found, relations, epoch):
 
 
 def _read_prior(value, relations):
-    """The CountPrior in a calibration, or None; ValueError and the like where it is none."""
+    """The CountPrior in a calibration, or None; ValueError and the like where it is damaged."""
     if value is None:
         return None
     rows = [value["relations"][relation] for relation in relations]

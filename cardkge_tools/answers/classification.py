@@ -12,6 +12,7 @@ from cardkge import CardkgeError, as_bounds, logistic_loss, probability, triple_
 from cardkge_tools.answers.calibration import minimise
 from cardkge_tools.answers.decoding import Decoder, KnownAndLoops, KnownTails, room_left, spread
 from cardkge_tools.answers.facts import calibrated_run, run_bounds
+from cardkge_tools.answers.measures import Tally
 from cardkge_tools.answers.opening import open_to_measure
 from cardkge_tools.definitions.counting import log_sum_exp
 from cardkge_tools.definitions.measures import label_metrics
@@ -201,7 +202,7 @@ class Features:
 
 
 def without(train, triples, n_entities, n_relations):
-    """Those of train (m, 3) that are none of the triples (n, 3) asked."""
+    """Train (m, 3) without the triples (n, 3) that are asked."""
     keys = (triple_keys(*np.asarray(each).T, n_entities, n_relations) for each in (train, triples))
     return np.asarray(train)[~np.isin(*keys)]
 
@@ -250,7 +251,7 @@ def fit_labels(columns, relations, labels, n_relations, precision):
     precision at what all have in common. CardkgeError where a column is not finite.
     """
     if not np.isfinite(columns).all():
-        raise CardkgeError("classify: a score is not finite; train again, with a smaller learning rate say")
+        raise CardkgeError("classify: a score is not finite; train again, say with a smaller learning rate")
     centre, scale = columns.mean(0), np.maximum(columns.std(0), 1e-9)
 
     def design(columns):
@@ -337,19 +338,18 @@ def by_calibration(run, folder, dataset, triples, threads):
     answerable = KnownTails(triples[~excluded.has(*triples.T)], n, r)
     decoder = Decoder(run.best_model(), calibration, run_bounds(run), known, excluded, answerable)
     pairs, place = np.unique(triples[:, 1].astype(np.int64) * n + triples[:, 0], return_inverse=True)
-    heads, relations = (pairs % n).astype(np.int32), (pairs // n).astype(np.int32)
-    p, order = np.zeros(len(triples)), np.argsort(place, kind="stable")
-    limits = np.searchsorted(place[order], np.arange(len(pairs) + 1))
+    found = {0: (np.full(1, -1), np.zeros(1))}  # a loop is no answer
 
-    def consume(first, last, found):
-        keys = found.row.astype(np.int64) * n + found.ids  # ascending
-        rows = order[limits[first] : limits[last]]
-        wanted = (place[rows] - first) * n + triples[rows, 2]
-        at = np.searchsorted(keys, wanted)
-        p[rows] = np.where(np.append(keys, -1)[at] == wanted, np.append(found.p, 0)[at], 0)  # a loop is no answer
+    def consume(first, last, decoded):
+        here = decoder.wanted.has((pairs % n)[first + decoded.row], (pairs // n)[first + decoded.row], decoded.ids)
+        found[first + 1] = (first + decoded.row[here]) * n + decoded.ids[here], decoded.p[here]
 
     with counter("looked at: (h, r)") as progress:
-        decoder.run(heads, relations, threads, consume, progress)
+        decoder.run((pairs % n).astype(np.int32), (pairs // n).astype(np.int32), threads, consume, progress)
+    keys, p = Tally.joined(found)  # ascending
+    wanted = place * n + triples[:, 2]
+    at = np.searchsorted(keys, wanted, "right") - 1
+    p = np.where(keys[at] == wanted, p[at], 0.0)
     facts = known.keys // n // n
     counts = known.count_heads(triples[:, 1], triples[:, 2])
     tails = np.unique(facts * n + known.keys % n) // n

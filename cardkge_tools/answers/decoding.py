@@ -80,7 +80,8 @@ class Decoder:
     def __init__(self, model, calibration, bounds, known, excluded=None, wanted=None):
         self.model, self.calibration, self.floor = model, calibration, LEFT_OUT / model.n_entities
         self.bounds = as_bounds(bounds, model.n_relations)
-        self.known, self.excluded, self.wanted = known, known if excluded is None else excluded, wanted
+        self.known, self.excluded = known, known if excluded is None else excluded
+        self.wanted = known.without(known) if wanted is None else wanted
         self.with_none, self.full = False, FullTails(self.bounds, known)
 
     def decode(self, heads, relations, scores, need=0.0):
@@ -90,12 +91,9 @@ class Decoder:
         n = len(heads)
         count = self.known.count(heads, relations)
         lower, upper = (self.bounds.of(relations, heads) - count[:, None]).T
-        excluded_starts, excluded = self.excluded.of(heads, relations)
-        wanted_starts, wanted = np.zeros(n + 1, np.int64), excluded[:0]
-        if self.wanted is not None:
-            wanted_starts, wanted = self.wanted.of(heads, relations)
-        candidates = self.model.n_entities - np.diff(excluded_starts)
-        open_scores = open_to(scores, relations, (excluded_starts, excluded), self.full)
+        lists = *self.excluded.of(heads, relations), *self.wanted.of(heads, relations)
+        candidates = self.model.n_entities - np.diff(lists[0])
+        open_scores = open_to(scores, relations, lists[:2], self.full)
         sums, best = log_sums_of(open_scores, "the parameters are too large for their dtype")
         features = pair_features(sums, count, best, self.calibration.centre, self.calibration.scale)
 
@@ -106,7 +104,6 @@ class Decoder:
             of_odds = sums + log_softmax_of(self.calibration, relations, odds, features)
             return np.where(lower > 0, -np.inf, of_odds)
 
-        lists = excluded_starts, excluded, wanted_starts, wanted
         lowest = least(np.log(self.floor) - np.minimum(gain, MOST_GAIN))
         if need > self.floor:
             enough = least(np.log(need) - np.log1p(-need) - gain - 1e-6 if need < 1 else np.inf)
@@ -120,15 +117,13 @@ class Decoder:
         row = np.repeat(np.arange(n), np.diff(starts))
         found = scores[row, ids]
         odds = log_odds(self.calibration, relations[row], found - sums[row], features[row])
-        odds = np.clip(odds, -1e6, 1e6)
         full = open_scores[row, ids] == -np.inf
-        open_row = row[~full]
-        p, open_p = np.zeros(len(ids)), np.empty(len(open_row))
-        open_starts = np.searchsorted(open_row, np.arange(n + 1))
-        kernels.condition_sets(0, n, open_starts, odds[~full], lower, upper, weights, open_p)
+        odds, open_starts = np.clip(odds, -1e6, 1e6)[~full], np.searchsorted(row[~full], np.arange(n + 1))
+        p, open_p = np.zeros(len(ids)), np.empty(len(odds))
+        kernels.condition_sets(0, n, open_starts, odds, lower, upper, weights, open_p)
         p[~full] = open_p
         contradicted = (upper < 0) | (np.ceil(lower) > candidates - np.bincount(row[full], minlength=n))
-        none = chances_of_none(open_starts, odds[~full], (lower, upper), weights) if self.with_none else None
+        none = chances_of_none(open_starts, odds, (lower, upper), weights) if self.with_none else None
         return Decoded(starts, row, ids, found, p, count, candidates, contradicted, none)
 
     @staticmethod
@@ -216,11 +211,9 @@ def acceptable(decoded, room, least):
     """Places, among the candidates of a Decoded, of those with p > least that are among the room[i] (n,) best of
     their pair, best first within each; equals by score, then by id."""
     places = np.flatnonzero(decoded.p > least)
-    row = decoded.row[places]
-    order = np.lexsort((decoded.ids[places], -decoded.scores[places], -decoded.p[places], row))
-    places, row = places[order], row[order]
-    rank = np.arange(len(row)) - np.searchsorted(row, row)
-    return places[rank < room[row]]
+    keys = decoded.ids, -decoded.scores, -decoded.p, decoded.row
+    places = places[np.lexsort([key[places] for key in keys])]
+    return places[ranks_within(decoded.row[places]) < room[decoded.row[places]]]
 
 
 def room_left(limits, known):
@@ -246,13 +239,17 @@ def _with_room_of_tails(decoder, triples):
     if not len(rows):
         return kept
     relations, tails = relations[rows], tails[rows]
-    _, pair = np.unique(relations.astype(np.int64) * decoder.model.n_entities + tails, return_inverse=True)
-    order = np.argsort(pair, kind="stable")
-    ordered = pair[order]
-    rank = np.empty(len(rows), np.int64)
-    rank[order] = np.arange(len(rows)) - np.searchsorted(ordered, ordered)
-    kept[rows] = rank < decoder.full.room(relations, tails)
+    kept[rows] = ranks_within(relations.astype(np.int64) * decoder.model.n_entities + tails) < decoder.full.room(
+        relations, tails
+    )
     return kept
+
+
+def ranks_within(groups):
+    """(n,) int64: how many of the ones before are of the same group (n,)."""
+    order, ranks = np.argsort(groups, kind="stable"), np.empty(len(groups), np.int64)
+    ranks[order] = np.arange(len(groups)) - np.searchsorted(groups[order], groups[order])
+    return ranks
 
 
 def probable(decoder, heads, relations, least, threads=None, progress=None):

@@ -300,9 +300,7 @@ def write_completeness(run, decoder, pairs, path, threads):
         decoder.run(heads, relations, threads, consume, progress)
     counts = itertools.chain.from_iterable(blocks[first] for first in sorted(blocks))
     lines = (
-        f"{run.entities[h]}\t{run.relations[r]}\t{known}\t{'' if never else f'{expected:.6g}'}\t"
-        + ("" if never else f"{none:.6g}")
-        + "\n"
+        f"{run.entities[h]}\t{run.relations[r]}\t{known}\t" + ("\t" if never else f"{expected:.6g}\t{none:.6g}") + "\n"
         for h, r, (known, expected, none, never) in zip(heads.tolist(), relations.tolist(), counts, strict=True)
     )
     replace_file(path, lambda file: file.writelines(line.encode("utf-8") for line in lines))
@@ -349,8 +347,8 @@ def complete_run(folder, what, out, data, threads, cluster=None, completeness=No
     blank = sum(head.startswith("_:") or tail.startswith("_:") for head, _, tail in facts)
     if blank and out is not None and format_of(out):
         warn(
-            f"{blank:,} of the new facts are about blank nodes (_:...): `import` takes the IRIs that are written for"
-            " them for these nodes, after the graph's own file; another program cannot know whom they mean"
+            f"{blank:,} of the new facts are about blank nodes (_:...): `import` knows the IRIs that are written for"
+            " them, after the graph's own file; another program does not"
         )
     lines = write(zip(facts, p, strict=True))
     if out is None:

@@ -58,7 +58,7 @@ class Missing:
 
     @classmethod
     def of_rows(cls, rows, share):
-        """The Missing of `rows`, with v_r (R,); None where they do not say it. ValueError where one is none."""
+        """The Missing of `rows`, with v_r (R,); None where they do not say it. ValueError where one is damaged."""
         if not rows or not all(key in rows[0] for key in KEYS):
             return None
         *numbers, source = ([row[key] for row in rows] for key in KEYS)

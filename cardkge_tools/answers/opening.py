@@ -70,7 +70,7 @@ def open_run(folder, data=None, skip_unknown=False, calibrated=True):
 
 
 def aligned_data(run, folder, data, skip_unknown=False, **where):
-    """`run_data` with the ids of the run; a warning where the triples are others than the run's, or it has learnt
+    """`run_data` with the ids of the run; a warning where these are not the run's triples, or it has learnt
     nothing yet."""
     if run.epoch == 0:
         warn(f"{folder} has completed no epoch: its parameters are still random")
@@ -140,7 +140,7 @@ def open_histories(folders):
 
 def read_queries(path, entities, relations, prefixes=None):
     """Yield (line number, head, relation, None) or (line number, None, relation, tail) of a file of queries;
-    CardkgeError where a line is none, or a name is unknown."""
+    CardkgeError where a line is no query, or a name is unknown."""
     for at, fields in read_fields(path):
         head, relation, tail = [*fields, "?", "?"][:3] if len(fields) in (2, 3) else ("", "", "")
         if (head == "?") == (tail == "?"):
