@@ -208,7 +208,7 @@ ERRORS = [
         "cardkge_tools/answers/decoding.py",
         "sums, best = log_sums_of(open_scores,",
         "sums, best = log_sums_of(open_to(scores, relations[:0], lists[:2], self.full),",
-        SAME,
+        BOTH_SIDES,
     ),
     Error(
         "--precision counts what has no room",
