@@ -14,14 +14,16 @@ import kernels
 from cardkge import CardkgeError
 from cardkge_tools.answers import calibration
 from cardkge_tools.answers.calibration import FOLDS, Turns, calibrate, fit
-from cardkge_tools.answers.decoding import log_odds, log_softmax_of
+from cardkge_tools.answers.decoding import Decoder, KnownAndLoops, KnownTails, log_odds, log_softmax_of
 from cardkge_tools.definitions.counting import (
     N_FEATURES,
     calibrated_log_odds,
     calibration_objective,
+    log_partition,
     pair_features,
     thinned_likelihood,
 )
+from cardkge_tools.graph.bounds import Bound, GraphBounds
 
 BOUNDS = [(0, math.inf), (1, math.inf), (3, math.inf), (0, 1), (1, 1), (0, 2), (1, 3), (2, 2), (-2, 2)]
 
@@ -160,7 +162,7 @@ def as_queries(queries):
     rows = tuple(np.concatenate([q[name] for q in queries]) for name in ("log_softmax", "found", "weights"))
     return Turns(
         np.append(0, np.cumsum([len(q["found"]) for q in queries])), rows, column("features"),
-        column("lower").astype(np.int64), np.minimum(column("upper"), calibration.NO_LIMIT).astype(np.int64),
+        column("lower").astype(float), column("upper").astype(float),
         column("known_share"), column("share"), column("weight"), np.zeros(len(queries), int), np.zeros(3), np.ones(3),
     )  # fmt: skip
 
@@ -169,7 +171,7 @@ def by_kernel(queries, parameters, chosen=None):
     """(log P(V), its gradient) of each of the chosen Turns."""
     chosen = np.arange(len(queries.relations)) if chosen is None else chosen
     values, gradients = np.empty(len(chosen)), np.empty((len(chosen), len(parameters)))
-    of = queries.features, queries.least, queries.most, queries.known_share, queries.share
+    of = queries.features, queries.lower, queries.upper, queries.known_share, queries.share
     half = len(chosen) // 2
     for part in ((0, half), (half, len(chosen))):
         kernels.thinned_sets(*part, chosen, queries.starts, queries.rows, of, parameters, values, gradients)
@@ -199,6 +201,29 @@ def test_the_kernel_is_the_definition(bounds, seed, spread):
         expected = calibration_objective(parameters, [queries[i] | {"weight": 1.0}], zero, zero)
         assert value == pytest.approx(-expected[0], rel=1e-9, abs=1e-9)
         np.testing.assert_allclose(gradient, -expected[1], rtol=1e-7, atol=1e-9 * max(1, abs(value)))
+
+
+@pytest.mark.parametrize(("mean", "spread", "lower", "upper"), [
+    (0, 1, 0, 1500), (-250, 20, 0, 2), (-250, 20, 900, math.inf), (200, 60, 0, 700), (-290, 3, 2, 3),
+])  # fmt: skip
+def test_five_thousand_candidates_and_extreme_odds(mean, spread, lower, upper):
+    """Products of odds far beyond all floats, and chances far below: value and slope are those in logarithms."""
+    rng, n, v = np.random.default_rng(8), 5000, 0.3
+    x, weights = np.clip(rng.normal(mean, spread, n), -299, 299), np.ones(n)
+    found = np.arange(n) < 2
+    weights[-3:] = 7.5
+    given = query(x, found, [0.0, 1.0], lower, upper, share=v, weights=weights)
+    values, gradients = by_kernel(as_queries([given]), np.array([0.0, 0, 0, 750]))
+
+    def log_p(by):
+        """log P(V) where all log odds are greater by so much."""
+        odds, rest = x[:-3] + by, np.logaddexp.reduce(x[-3:] + by + math.log(7.5))
+        left, kept = math.log1p(-v), ~found[:-3]
+        thinned = log_partition(odds[kept] + left, rest + left, lower - 2, upper - 2)
+        return 2 * math.log(v) + odds[:2].sum() + thinned - log_partition(odds, rest, lower, upper)
+
+    assert values[0] == pytest.approx(log_p(0), rel=1e-9)
+    assert gradients[0][2] == pytest.approx((log_p(1e-3) - log_p(-1e-3)) / 2e-3, rel=1e-4, abs=1e-3)
 
 
 def test_the_kernel_is_finite_far_out():
@@ -233,10 +258,10 @@ def test_the_fit_finds_what_the_data_was_drawn_from(lower, upper):
     odds = calibrated_log_odds(np.repeat(true[None, None], m, 1), x, features[:, None])[0]
     facts = sample(rng, odds, lower, upper)
     found = facts & (rng.random((n, m)) < v)
-    limits = np.full(n, lower), np.full(n, min(upper, calibration.NO_LIMIT))
+    limits = np.full(n, lower, float), np.full(n, upper, float)
     queries = Turns(
         np.arange(0, n * m + 1, m), (x.ravel(), found.ravel(), np.ones(n * m)), features,
-        *(each.astype(np.int64) for each in limits), np.zeros(n), np.full(n, v), np.ones(n), np.zeros(n, int),
+        *limits, np.zeros(n), np.full(n, v), np.ones(n), np.zeros(n, int),
         np.zeros(3), np.ones(3),
     )  # fmt: skip
     fitted = fit(queries, 1, 1)[0]
@@ -317,7 +342,7 @@ def test_each_fact_of_valid_is_asked_once_while_the_others_are_known(graph, monk
     sizes = []
     for i, part in enumerate(places):
         if (weights[part] > 1).any() and queries.relations[i] == 0:  # some of the rest was drawn
-            known = 9 - queries.most[i]
+            known = 9 - int(queries.upper[i])
             assert weights[part].sum() == pytest.approx(60 - known - (not loops[0]))
             assert (np.exp(x[part]) @ weights[part]) == pytest.approx(1, abs=0.35)
             sizes.append(known)
@@ -353,6 +378,64 @@ def test_the_log_softmax_is_over_what_is_not_known(graph, monkeypatch):
                     np.testing.assert_allclose(np.sort(x[turn]), np.sort(scores[open_] - total), atol=1e-12)
                     seen += asked
     assert sorted(seen) == sorted(tails["valid"])  # each fact in one turn
+
+
+@pytest.mark.parametrize("loops", [False, True])
+def test_fit_and_use_have_the_same_candidates(graph, monkeypatch, loops):
+    """Given bounds of the inverse: a tail that has as many heads as it may have, in train and valid, is no candidate,
+    neither at the fit nor at use. Each of the Turns in which all of valid is known is what a Decoder sees that knows
+    valid: the same features, and log softmax of the same candidates; a fact of valid without room is none."""
+    model, train, valid = graph
+    kept = {}
+    monkeypatch.setattr(calibration, "BEST", 60)
+    monkeypatch.setattr(calibration, "fit", lambda queries, *_: kept.update(queries=queries) or np.zeros((2, 8)))
+    bounds = GraphBounds([Bound("r0", 0, 3, inverse=True), Bound("r1", 0, 4, inverse=True)], ["r0", "r1"])
+    found = calibrate(model, (train, valid), 0.5, bounds, threads=1, loops=loops)
+    queries, known = kept["queries"], KnownTails(np.concatenate((train, valid)), 60, 2)
+    irreflexive = np.array([not loops, False])
+    decoder = Decoder(model, found, bounds, known, KnownAndLoops(known, irreflexive))
+    heads, relations = cardkge.scope_pairs(train, 60, 2)
+    full = {r: set(decoder.full.of(r).tolist()) for r in (0, 1)}
+    assert all(len(tails) > 5 for tails in full.values())
+    asked = queries.starts[np.flatnonzero(np.add.reduceat(queries.rows[1], queries.starts[:-1]) == 0)]
+    of_fit = {round(float(x), 9) for x in queries.features[np.isin(queries.starts[:-1], asked), 5]}
+    softmax = {round(float(x), 9) for x in queries.rows[0]}
+    for h, r in zip(heads.tolist(), relations.tolist(), strict=True):
+        scores = model.score_tails(np.array([h]), np.array([r]))
+        tails = [t for t in range(60) if t not in full[r] and not known.has([h], [r], [t])[0]]
+        tails = [t for t in tails if t != h or loops or r == 1]
+        total = cardkge.log_sum_exp(scores[0, tails])
+        decoded = decoder.decode(np.array([h]), np.array([r]), scores)
+        assert {t for t, p in zip(decoded.ids, decoded.p, strict=True) if p > 0} <= set(tails)
+        best = (scores[0, tails].max() - total - queries.centre[2]) / queries.scale[2]
+        assert round(float(best), 9) in of_fit
+        assert {round(float(x), 9) for x in scores[0, tails] - total} <= softmax
+    of_tail = {tuple(f): known.count_heads([f[1]], [f[2]])[0] - 1 for f in valid.tolist()}
+    room = [f for f, others in of_tail.items() if others < (3, 4)[f[1]]]
+    in_scope = set(zip(heads.tolist(), relations.tolist(), strict=True))
+    room = [f for f in room if f[:2] in in_scope and (f[0] != f[2] or loops or f[1] == 1)]
+    assert queries.rows[1].sum() == len(room) < len(valid)
+
+
+def test_heads_without_a_candidate_say_nothing(graph):
+    """^r0 [0, 1]: nearly every tail is full, and no tail is left to some heads. What is fitted is finite."""
+    model, train, valid = graph
+    everyone = np.column_stack([np.full(60, 1), np.zeros(60, int), np.arange(60)]).astype(np.int32)
+    bounds = GraphBounds([Bound("r0", 0, 1, inverse=True)], ["r0", "r1"])
+    found = calibrate(model, (np.concatenate((train, everyone)), valid), 0.5, bounds, threads=1)
+    assert all(np.isfinite(x).all() for x in (found.parameters, found.centre, found.scale))
+
+
+def test_nothing_is_lost_where_all_draws_fall_on_what_is_taken(graph, monkeypatch):
+    model, train, valid = graph
+    kept = {}
+    monkeypatch.setattr(calibration, "BEST", 20)
+    monkeypatch.setattr(calibration, "DRAWN", 1)
+    monkeypatch.setattr(calibration, "fit", lambda queries, *_: kept.update(queries=queries) or np.zeros((2, 8)))
+    calibrate(model, (train, valid), 0.5, np.array([[0.0, 50.0], [0.0, 50.0]]), threads=1)
+    queries, loops = kept["queries"], [1, 0]
+    together = np.add.reduceat(queries.rows[2], queries.starts[:-1])
+    np.testing.assert_allclose(together, 60 - (50 - queries.upper) - np.array(loops)[queries.relations])
 
 
 def test_what_a_calibration_cannot_be_fitted_on(graph):

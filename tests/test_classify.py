@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import os
+import re
 import sys
 from types import SimpleNamespace
 
@@ -19,6 +20,7 @@ from cardkge_tools.answers import classification
 from cardkge_tools.answers.classification import (
     BASELINE,
     HUB,
+    METRICS,
     SMOOTHING,
     Facts,
     best_thresholds,
@@ -29,6 +31,7 @@ from cardkge_tools.answers.classification import (
     hard_false,
     label_loss,
     read_labelled,
+    show_classification,
     softmax_scores,
     without,
 )
@@ -303,7 +306,7 @@ def test_unknown_names_left_out(tmp_path, capsys):
     path = write(tmp_path / "a.txt", "a\tr\tb\t1\nc\tr\ta\t0\n")
     triples, _ = read_labelled(path, ["a", "b"], ["r"], skip_unknown=True)
     assert triples.tolist() == [[0, 0, 1]]
-    assert "1 names ('c'): 1 of 2 triples are left out" in capsys.readouterr().err
+    assert "1 name ('c'): left out 1 of 2 triples" in capsys.readouterr().err
     with pytest.raises(CardkgeError, match="no triples are left"):
         read_labelled(write(path, "c\tr\ta\t0\n"), ["a", "b"], ["r"], skip_unknown=True)
 
@@ -337,6 +340,19 @@ def trained(tmp_path_factory):
     return folder
 
 
+def test_no_two_columns_have_one_name(capsys):
+    metrics = dict.fromkeys(METRICS, 0.5)
+    part = metrics | {"triples": 1, "baselines": {BASELINE: metrics}}
+    hard = {"triples": 1, "refused": {"ours": 1.0}}
+    show_classification(part | {"in_train": {"true": 0, "false": 0}, "hard_false": hard, "relations": {}}, "note")
+    header, *_, last = capsys.readouterr().out.splitlines()
+    names = re.split("  +", header.strip())
+    assert len(set(names)) == len(names) == 10
+    assert (
+        last == "1 false triple has a tail as frequent as those of half of the true ones; taken for false: ours 100.0 %"
+    )
+
+
 @pytest.mark.thorough
 def test_labels_teach(trained):
     """On families, end to end: better than by the frequency of the tail, on files of test, learnt on valid."""
@@ -358,7 +374,7 @@ def test_labels_teach(trained):
 @pytest.mark.parametrize("bounds", [None, (1.0, 1.0)])
 def test_the_calibration_knows_train_alone(monkeypatch, bounds):
     """Valid is not known, so that its share lowers no odds: p by the words of `Calibration`. Train has one tail of
-    (0, r), which is no candidate."""
+    (0, r), which is no candidate, and no loop of r, so that 0 is none either: as at the fit."""
     model = cardkge.DistMult(6, 1, dim=3, seed=2, dtype="float64")
     train = np.array([(0, 0, 1), (2, 0, 3), (2, 0, 4)])
     parameters = np.array([[0.2, 1.0, 0.5, -0.5, 0.1, 0.2, -0.3, 1.5]])
@@ -371,14 +387,14 @@ def test_the_calibration_knows_train_alone(monkeypatch, bounds):
     monkeypatch.setattr(classification, "calibrated_run", lambda *_: of)
     monkeypatch.setattr(classification, "run_bounds", lambda _: limits)
     run = SimpleNamespace(entities=list("abcdef"), relations=["r"], best_model=lambda: model)
-    dataset, asked = SimpleNamespace(train=train), np.array([(0, 0, 5), (0, 0, 2), (0, 0, 3)])
+    dataset, asked = SimpleNamespace(train=train), np.array([(0, 0, 5), (0, 0, 2), (0, 0, 3), (0, 0, 0)])
     p = by_calibration(run, None, dataset, asked, 1)[None]
-    scores = np.delete(model.score_tails([0], [0])[0], 1)
+    scores = model.score_tails([0], [0])[0, 2:]
     total, best = math.log(np.exp(scores).sum()), scores.max()
     offset = 1.0 - 0.5 * 0 + 0.1 * (total - 1.0) / 2 + 0.2 * (math.log(2) - 0.5) - 0.3 * (best - total + 1)
     pi = 1 / (1 + math.exp(-1.5)) / (1 + np.exp(-(math.exp(0.2) * (scores - total) + offset)))
     expected = pi if bounds is None else pi / (1 - pi) / (pi / (1 - pi)).sum()
-    np.testing.assert_allclose(p, expected[[4, 1, 2]], rtol=1e-4)
+    np.testing.assert_allclose(p, [*expected[[3, 0, 1]], 0], rtol=1e-4)
 
 
 @pytest.mark.thorough

@@ -106,17 +106,34 @@ def test_given_and_pooled():
         ("r0\t1e999\n", ":1: expected how many facts are missing, 0 or more, found '1e999'"),
         ("r0\t5\nr1\t2\nr0\t5\n", ":3: relation 'r0' for the second time, after line 1"),
         ("r0\n", ":1: expected a relation and a number"),
+        ("r0\t9\nr1\t10\n", ":2: 10 missing facts of 'r1'; the graph has room for 9 more"),
+        ("\n", "missing.tsv: no line of a relation and a number"),
     ],
 )
 def test_a_bad_file_of_missing_facts_is_refused_by_line(tmp_path, text, message):
     path = tmp_path / "missing.tsv"
     path.write_text(text)
     with pytest.raises(CardkgeError) as caught:
-        read_missing(path, ["r0", "r1"], Prefixes())
+        read_missing(path, ["r0", "r1"], Prefixes(), [9, 9])
     assert message in str(caught.value)
 
 
 def test_a_file_of_missing_facts(tmp_path):
     path = tmp_path / "missing.tsv"
     path.write_text("r1\t12.5\nr0\t0\n")
-    assert read_missing(path, ["r0", "r1"], Prefixes()) == {1: 12.5, 0: 0.0}
+    assert read_missing(path, ["r0", "r1"], Prefixes(), [0, 12.5]) == {1: 12.5, 0: 0.0}
+
+
+def test_a_share_that_others_decide_is_said():
+    """Relations with few missing facts take the share of all, given numbers among them."""
+    data, bounds = toy()
+    data.test = data.test[:-1]  # of r1 5 and 14 are missing
+    found = missing_facts(data, bounds)
+    assert found.share[1] == pytest.approx(25 / 119)
+    assert found.notes == ("r1: below 20 missing, so share is that of all relations, 0.21",)
+    found = missing_facts(data, bounds, {0: 100.0})
+    assert found.share[1] == pytest.approx(25 / 179)
+    assert found.notes[-1].endswith("of all relations, 0.14, numbers that are given among them")
+    few, bounds = toy((Bound("r0", 1, 1),))
+    with pytest.raises(CardkgeError, match=r"no relation has exact numbers that can be used .*too few to use"):
+        missing_facts(few, bounds, elsewhere="pooled")

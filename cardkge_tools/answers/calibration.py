@@ -9,27 +9,38 @@ import numpy as np
 
 import kernels
 from cardkge import Bounds, CardkgeError, as_bounds, checked_triples
-from cardkge_tools.answers.decoding import Decoder, KnownTails, block_of, loops_to_leave_out, scope_pairs, spread
+from cardkge_tools.answers.decoding import (
+    Decoder,
+    FullTails,
+    KnownAndLoops,
+    KnownTails,
+    Scope,
+    block_of,
+    log_sums_of,
+    open_to,
+    ranks_within,
+    scope_pairs,
+    spread,
+)
 from cardkge_tools.answers.missing import Missing
 from cardkge_tools.definitions.counting import N_FEATURES, count_weights, fit_counts, pair_features
+from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.batches import Threads
 from cardkge_tools.engine.ranking import Queries, scored_blocks
-from cardkge_tools.shell.files import FORMAT_VERSION, check_version, json_bytes, read_json
+from cardkge_tools.shell.files import check_version, json_bytes, read_json
 
 BEST = 30  # candidates of each (h, r) that the fit sees all of
 DRAWN = 8  # and those drawn from the rest, each standing for many
 PAIRS = 20_000  # (h, r) without an answer in valid that the fit sees, spread over the relations
 MOST_PAIRS = 240_000  # as long as no more than these, 1000 of each: with 100, p is far over-confident on fb15k-237
-FOLDS = 5  # parts of valid, of which one at a time is asked while the others are known
+FOLDS = 5  # parts of valid; one at a time is asked while the others are known
 COMMON = 0.3  # precision of the prior, around 0, of what all relations have in common
 PRIOR = 0.05  # precision of a relation's calibration around that of all; as the next, chosen by folds within valid
 CEILING = 4.0, 0.15  # mean and precision of the logit of a relation's ceiling
-NO_LIMIT = 2**40  # in the place of an infinite upper bound
 MOST_KNOWN = 1000  # tails; a CountPrior says nothing of heads with more
 GROUPS = 13  # of numbers of known tails, which a CountPrior tells apart
 SIZES = 16  # numbers of new tails that a CountPrior tells apart, the last with all above it
-
-
+VERSION = 2  # of calibration.json; 1 was that of other features
 ANEW = "`calibrate` writes it anew"  # the remedy of a calibration.json
 
 
@@ -62,8 +73,9 @@ class Calibration:
 @dataclass(eq=False)
 class CountPrior(Bounds):
     """What the known counts of a relation say of how many tails a head has, in the place of bounds: the weights of step
-    4 in cardkge.py. counts: P(c) of each relation, of `fit_counts`; usual (R, GROUPS, SIZES): M(j) by `group_of` the
-    known tails; heads (R, GROUPS): how many heads it is the average of; share: s, the part of all facts that is known.
+    4 in definitions/counting.py. counts: P(c) of each relation, of `fit_counts`; usual (R, GROUPS, SIZES): M(j) by
+    `group_of` the known tails; heads (R, GROUPS): how many heads it is the average of; share: s, the part of all facts
+    that is known.
     """
 
     counts: list
@@ -91,31 +103,31 @@ def group_of(known):
     return np.where(known <= 4, known, np.minimum(np.ceil(np.log2(np.maximum(known, 1))) + 2, GROUPS - 1)).astype(int)
 
 
-def calibrate(model, splits, share, bounds=None, types=None, threads=None, progress=None):
+def calibrate(model, splits, share, bounds=None, threads=None, progress=None, **options):
     """The Calibration of a model trained on train, fitted through the bounds.
 
     splits: (train, valid), triples (n, 3). share: v, or v_r (R,), in (0, 1): the part of the facts missing from train
-    that valid holds. bounds: Bounds, (R, 2) or None. Valid is dealt out in FOLDS parts of each relation; what is asked
-    in turn is one part while the others are known, so that (h, r) look at the fit as they will look at use, where valid
-    is known. (h, r) of the scope with a fact in valid take part, and of the others a sample, weighted: of each its BEST
-    best candidates, DRAWN of the rest, weighted, and its facts of valid. CardkgeError where valid has no fact in scope,
-    or a share is not between 0 and 1.
+    that valid holds. bounds: Bounds, (R, 2) or None. options: those of Scope. Valid is dealt out in FOLDS parts of each
+    relation; one part in turn is asked while the others are known, so that (h, r) look at the fit as they will look at
+    use, where valid is known. (h, r) of the scope with a fact in valid take part, and of the others a sample, weighted:
+    of each its BEST best candidates, DRAWN of the rest, weighted, and its facts of valid. CardkgeError where valid has
+    no fact in scope, or a share is not between 0 and 1.
     """
-    n, r = model.n_entities, model.n_relations
-    train, valid = (checked_triples(x, n, r) for x in splits)
-    share = np.broadcast_to(np.asarray(share, np.float64), (r,))
+    n, r, how = model.n_entities, model.n_relations, Scope(**options)
+    train, valid = splits = [checked_triples(x, n, r) for x in splits]
+    bounds, share = as_bounds(bounds, r), np.broadcast_to(np.asarray(share, np.float64), (r,))
     if not ((share > 0) & (share < 1)).all():
         raise CardkgeError(
             f"calibration: the share of missing facts that valid holds must be in (0, 1), found {share.min():g} to "
             f"{share.max():g}"
         )
-    scope = scope_pairs(train, n, r, types=types)
+    scope = scope_pairs(train, n, r, types=how.types)
     heads, relations, weights = _fitting_pairs(*scope, valid, n, r, np.random.default_rng(5))
-    candidates = _candidates(model, train, valid, (heads, relations), threads, progress)
+    irreflexive = without_loops(train, r) & (not how.loops)
+    candidates = _candidates(model, splits, (heads, relations), bounds, irreflexive, threads, progress)
     if not candidates.found.any():
         raise CardkgeError("calibration: no fact of valid has a head in the scope of its relation; nothing to fit on")
-    limits = as_bounds(bounds, r).of(relations, heads)
-    queries = _in_turn(candidates, relations, weights, share, limits)
+    queries = _in_turn(candidates, relations, weights, share, bounds.of(relations, heads))
     return Calibration(fit(queries, r, threads), queries.centre, queries.scale, *2 * [np.array(share)])
 
 
@@ -137,14 +149,14 @@ class Candidates:
 @dataclass(eq=False)
 class Turns:
     """(h, r) as `kernels.thinned_sets` takes them, ordered by relation: starts (n + 1,); log_softmax, found, weights
-    (rows,); features (n, F), least, most (n,) int64; known_share, share, weight, relations (n,). centre, scale (3,):
-    of `pair_features`."""
+    (rows,); features (n, F); lower, upper, bounds less the known tails, known_share, share, weight, relations (n,);
+    centre, scale (3,), of `pair_features`."""
 
     starts: np.ndarray
     rows: tuple
     features: np.ndarray
-    least: np.ndarray
-    most: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
     known_share: np.ndarray
     share: np.ndarray
     weight: np.ndarray
@@ -160,8 +172,7 @@ def _in_turn(candidates, relations, weights, share, limits):
     starts, found, n = candidates.starts, candidates.found, len(relations)
     pair = np.repeat(np.arange(n), np.diff(starts))
     part = np.full(len(found), -1)
-    rows = np.flatnonzero(found)
-    rows = rows[np.random.default_rng(6).permutation(len(rows))]
+    rows = np.random.default_rng(6).permutation(np.flatnonzero(found))
     rows = rows[np.argsort(relations[pair[rows]], kind="stable")]
     part[rows] = np.arange(len(rows)) % FOLDS  # dealt out evenly within each relation
     asked = np.unique(pair[rows] * FOLDS + part[rows])
@@ -180,36 +191,23 @@ def _in_turn(candidates, relations, weights, share, limits):
     best = np.full(len(of), -np.inf)
     np.maximum.at(best, query, candidates.scores[places])
     sizes = np.bincount(query[found[places]], minlength=len(of))
-    least = np.maximum(np.ceil(limits[of, 0]) - counts, 0)
-    most = np.minimum(np.floor(limits[of, 1]) - counts, NO_LIMIT)
+    lower, upper = np.ceil(limits[of, 0]) - counts, np.floor(limits[of, 1]) - counts
     total = candidates.total[of] - (counts - candidates.known[of])
-    sound = (
-        (most > 0) & (sizes <= most) & (least <= total)
-    )  # else bounds leave nothing to learn, or facts contradict them
-    chosen = sound[query]
-    v = share[relations[of]]
-    weight, features = weights[of] * times, pair_features(sums, counts, best)
-    centre = np.average(features[:, 3:], axis=0, weights=weight)
-    scale = np.sqrt(np.average((features[:, 3:] - centre) ** 2, axis=0, weights=weight))
+    # else no candidate is left, bounds leave nothing to learn, or facts contradict them
+    sound = (total > 0) & (upper > 0) & (sizes <= upper) & (lower <= total)
+    v, weight = share[relations[of]], weights[of] * times
+    features = pair_features(np.where(total > 0, sums, 0), counts, np.where(total > 0, best, 0))
+    centre = np.average(features[:, 3:], axis=0, weights=weight * (total > 0))
+    scale = np.sqrt(np.average((features[:, 3:] - centre) ** 2, axis=0, weights=weight * (total > 0)))
     scale = np.maximum(scale, 1e-6)
     features[:, 3:] = (features[:, 3:] - centre) / scale
-    return Turns(
-        np.append(0, np.cumsum(np.bincount(query[chosen], minlength=len(of))[sound])),
-        (
-            candidates.scores[places[chosen]] - sums[query[chosen]],
-            found[places[chosen]],
-            candidates.weights[places[chosen]],
-        ),
-        np.ascontiguousarray(features[sound]),
-        least[sound].astype(np.int64),
-        most[sound].astype(np.int64),
-        (v * (FOLDS - 1) / FOLDS)[sound],
-        (v / FOLDS / (1 - v * (FOLDS - 1) / FOLDS))[sound],
-        weight[sound],
-        relations[of][sound],
-        centre,
-        scale,
-    )
+    chosen = sound[query]
+    rows = candidates.scores[places] - sums[query], found[places], candidates.weights[places]
+    known_share, share = v * (FOLDS - 1) / FOLDS, v / FOLDS / (1 - v * (FOLDS - 1) / FOLDS)
+    columns = features, lower, upper, known_share, share, weight, relations[of]
+    starts = np.append(0, np.cumsum(np.bincount(query[chosen], minlength=len(of))[sound]))
+    columns = (np.ascontiguousarray(column[sound]) for column in columns)
+    return Turns(starts, tuple(row[chosen] for row in rows), *columns, centre, scale)
 
 
 def fit(queries, n_relations, threads=None, precision=PRIOR, chosen=None):
@@ -235,7 +233,7 @@ def _objective(queries, chosen, prior, pool, parameters):
     """(value, gradient, curvature) of `calibration_objective` over the chosen queries. The curvature is the sum of the
     outer products of the gradients of each, and the prior's: near the least value its mean is the true one."""
     values, gradients = np.empty(len(chosen)), np.empty((len(chosen), len(parameters)))
-    of = queries.features, queries.least, queries.most, queries.known_share, queries.share
+    of = queries.features, queries.lower, queries.upper, queries.known_share, queries.share
     pool.run(
         kernels.thinned_sets, len(chosen), chosen, queries.starts, queries.rows, of, parameters, values, gradients,
         size=1024,
@@ -254,7 +252,7 @@ def minimise(function, start, steps=100, tolerance=1e-8):
     x = np.array(start, np.float64)
     value, gradient, curvature = function(x)
     if not np.isfinite([value, *gradient]).all():
-        raise CardkgeError("calibration: the likelihood is not finite; train again, with a smaller learning rate say")
+        raise CardkgeError("calibration: the likelihood is not finite; train again, say with a smaller learning rate")
     inverse = np.linalg.inv(curvature)
     for _ in range(steps):
         step = -inverse @ gradient
@@ -293,11 +291,9 @@ def learn_counts(model, calibration, train, valid, seed=0, threads=None, types=N
         own = found[first:last][found[first:last] <= MOST_KNOWN]
         counts.append(fit_counts(own, share) if len(own) else np.ones(1))
     shuffled = rng.permutation(len(heads))
-    shuffled = shuffled[np.argsort(groups[shuffled], kind="stable")]
-    rank = np.arange(len(heads)) - np.searchsorted(groups[shuffled], groups[shuffled])
-    chosen = np.sort(shuffled[rank < max(PAIRS // r, 100)])
+    chosen = np.sort(shuffled[ranks_within(groups[shuffled]) < max(PAIRS // r, 100)])
     heads, relations, groups = heads[chosen], relations[chosen], groups[chosen]
-    excluded = known.joined(KnownTails(loops_to_leave_out(train, heads, relations, r), n, r))
+    excluded = KnownAndLoops(known, without_loops(train, r))
     sizes = np.empty((len(chosen), SIZES))
 
     def collect(first, last, decoded):
@@ -324,55 +320,46 @@ def _fitting_pairs(heads, relations, valid, n_entities, n_relations, rng):
     return heads[kept], relations[kept], weights[kept]
 
 
-def _candidates(model, train, valid, pairs, threads, progress):
-    """The Candidates of the pairs (heads, relations). Known tails of train are none, nor are loops where train has
-    none."""
-    heads, relations = pairs
+def _candidates(model, splits, pairs, bounds, irreflexive, threads, progress):
+    """The Candidates of the pairs (heads, relations): what a Decoder that knows train and valid leaves open, and the
+    facts of valid that have room beside the others."""
+    (train, valid), (heads, relations) = splits, pairs
     n, r = model.n_entities, model.n_relations
     known = KnownTails(train, n, r)
-    excluded = known.joined(KnownTails(loops_to_leave_out(train, heads, relations, r), n, r))
-    answers = KnownTails(valid, n, r).without(excluded)
+    excluded, full = KnownAndLoops(known, irreflexive), FullTails(bounds, known.joined(KnownTails(valid, n, r)))
+    sound = ~excluded.has(*valid.T) & (full.room(*valid.T[1:], less=1) > 0)
+    answers = KnownTails(valid[sound], n, r)
     draws = np.random.default_rng(7).integers(n, size=(len(heads), DRAWN))
     best, blocks = min(BEST, n), {}
 
     def collect(first, last, scores):
         part, row = slice(first, last), np.arange(last - first)
-        starts, taken = excluded.of(heads[part], relations[part])
         found_starts, found = answers.of(heads[part], relations[part])
-        taken_row, found_row = np.repeat(row, np.diff(starts)), np.repeat(row, np.diff(found_starts))
-        scores = scores.copy()
-        scores[taken_row, taken] = -np.inf
+        found_row = np.repeat(row, np.diff(found_starts))
+        others = open_to(scores, relations[part], excluded.of(heads[part], relations[part]), full)
+        others[found_row, found] = -np.inf
+        sums, _ = log_sums_of(others, "train again, say with a smaller learning rate", -np.inf)
+        others[found_row, found] = scores[found_row, found]
         weight, is_found = np.zeros(scores.shape), np.zeros(scores.shape, bool)
-        top = np.argpartition(scores, n - best, axis=1)[:, n - best :]
-        weight[row[:, None], top], weight[found_row, found], weight[taken_row, taken] = 1, 1, -1
+        top = np.argpartition(others, n - best, axis=1)[:, n - best :]
+        weight[row[:, None], top], weight[found_row, found], weight[others == -np.inf] = 1, 1, -1
         fresh = weight[row[:, None], draws[part]] == 0
+        few = ~fresh.any(1)[:, None] & (weight == 0)  # nothing new was drawn: there is hardly more, and all is taken
+        weight[few] = 1
         each = (weight == 0).sum(1) / np.maximum(fresh.sum(1), 1)
         drawn_row = np.repeat(row, fresh.sum(1))
         np.add.at(weight, (drawn_row, draws[part][fresh]), each[drawn_row])
         is_found[found_row, found] = True
         i, t = np.nonzero(weight > 0)
-        others, sums = scores.copy(), np.empty(len(row))
-        others[found_row, found] = -np.inf
-        highest = others.max(1)
-        kernels.log_sums(others, highest, sums)
-        sums[highest == -np.inf] = -np.inf  # valid has all candidates
-        if np.isnan(sums).any() or not np.isfinite(scores[i, t]).all():
-            raise CardkgeError("calibration: a score is not finite; train again, with a smaller learning rate say")
-        blocks[first] = (
-            np.bincount(i, minlength=len(row)),
-            scores[i, t].astype(float),
-            is_found[i, t],
-            weight[i, t],
-            sums,
-        )
+        lengths, totals = np.bincount(i, minlength=len(row)), (others > -np.inf).sum(1)
+        blocks[first] = lengths, scores[i, t].astype(float), is_found[i, t], weight[i, t], sums, totals
 
     with Threads(threads) as pool:
         scored_blocks(model, Queries(heads, relations), pool, collect, block_of(n), progress)
     if not blocks:
         raise CardkgeError("calibration: train has no triples, so no (h, r) is in scope")
-    lengths, *rows = (np.concatenate([blocks[first][i] for first in sorted(blocks)]) for i in range(5))
-    total = n - np.diff(excluded.of(heads, relations)[0])
-    return Candidates(np.append(0, np.cumsum(lengths)), *rows, known.count(heads, relations), total)
+    lengths, *columns, total = (np.concatenate([blocks[first][i] for first in sorted(blocks)]) for i in range(6))
+    return Candidates(np.append(0, np.cumsum(lengths)), *columns, known.count(heads, relations), total)
 
 
 def calibration_bytes(found, relations, epoch):
@@ -388,7 +375,7 @@ def calibration_bytes(found, relations, epoch):
         for row, of in zip(of_relations.values(), found.missing.rows(), strict=True):
             row.update(of)
     content = {
-        "format_version": FORMAT_VERSION, "epoch": epoch, "bounds": found.bounds, "centre": found.centre.tolist(),
+        "format_version": VERSION, "epoch": epoch, "bounds": found.bounds, "centre": found.centre.tolist(),
         "scale": found.scale.tolist(), "relations": of_relations,
     }  # fmt: skip
     if found.prior is not None:
@@ -401,7 +388,7 @@ def calibration_bytes(found, relations, epoch):
 
 
 def _read_prior(value, relations):
-    """The CountPrior in a calibration, or None; ValueError and the like where it is none."""
+    """The CountPrior in a calibration, or None; ValueError and the like where it is damaged."""
     if value is None:
         return None
     rows = [value["relations"][relation] for relation in relations]
@@ -423,7 +410,7 @@ def read_calibration(path, relations, epoch):
     if not path.exists():
         return None
     value = read_json(path, ANEW)
-    check_version(path, value.get("format_version"), ANEW)
+    check_version(path, value.get("format_version"), ANEW, VERSION, VERSION)
     try:
         rows = [value["relations"][relation] for relation in relations]
         parameters = np.array([row["parameters"] for row in rows], np.float64)
