@@ -281,6 +281,20 @@ def train(ctx, out, resume, force, no_calibrate, threads, final, **options):
 
 
 @main.command()
+@click.argument("folders", metavar="RUN RUN...", nargs=-1, type=FOLDER, required=True)
+@click.option("--out", type=FOLDER, required=True, help="Folder of the joined run.")
+@option("--force", bool, False, "Replace the run at --out.")
+@moved_data
+@threads_option
+def join(folders, out, force, data, threads):
+    """Make one run of several of the same graph, say of other seeds: its scores are the means of theirs, and it is
+    evaluated and calibrated as one. DistMult and ComplEx; the parameters of all of them are in it."""
+    from cardkge_tools.experiments.joining import join_runs
+
+    join_runs(folders, out, force, data, threads)
+
+
+@main.command()
 @run_argument
 @option("--split", choice("test", "valid", "train"), "test", "Triples to rank.")
 @option(
