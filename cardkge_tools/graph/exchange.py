@@ -20,7 +20,7 @@ from cardkge_tools.graph.bounds import Vocabulary, read_tsv, read_types
 from cardkge_tools.graph.graphs import refuse_inverse_names
 from cardkge_tools.graph.sources import LINES, OPENKE, TABLES, RdfReader, Triples, is_openke, read_openke, read_table
 from cardkge_tools.graph.spelling import look_alike_warnings
-from cardkge_tools.shell.files import is_stdout, make_folder, replace_file, without_gz, write_json
+from cardkge_tools.shell.files import make_folder, replace_file, without_gz, write_report
 from cardkge_tools.shell.terminal import counter, warn
 
 EXPORTS = ("word2vec", "tsv", "npz", "tensorboard")
@@ -252,11 +252,8 @@ def _final_names(names, prefixes, is_rdf):
     """(the names as they are written, each once; the new id of each old id). A field of a table and a term of RDF may
     stand for the same name."""
     final = prefixes.names(names) if is_rdf else list(names)
-    distinct = dict.fromkeys(final)
-    if len(distinct) == len(final):
-        return final, np.arange(len(final), dtype=np.int32)
-    place = {name: i for i, name in enumerate(distinct)}
-    return list(distinct), np.array([place[name] for name in final], np.int32)
+    place = {name: i for i, name in enumerate(dict.fromkeys(final))}
+    return list(place), np.array([place[name] for name in final], np.int32)
 
 
 def write_triples(path, triples, entities, relations):
@@ -306,9 +303,7 @@ def run_import(files, out, bounds, prefix, force, json_file, options):
         result = import_graph(files, out, options, bounds, force, progress)
     for note in result.notes:
         warn(note)
-    if json_file:
-        write_json(json_file, vars(result) | {"folder": str(out)})
-    if is_stdout(json_file):
+    if not write_report(json_file, vars(result) | {"folder": str(out)}):
         return
     click.echo(f"{out}: {result.triples:,} triples, {result.entities:,} entities, {result.relations:,} relations")
     if result.typed:
