@@ -94,7 +94,7 @@ def fetch(name):
 def show(name, columns, json_file):
     """Sizes of the data set NAME (or of the folder NAME), a triple of each relation, and what train gives away of test:
     facts that are in train too, turned round or under the name of another relation."""
-    from cardkge_tools.experiments.reports import show_data
+    from cardkge_tools.graph.splitting import show_data
 
     show_data(name, columns, json_file)
 
@@ -124,14 +124,14 @@ def mine(ctx, data, columns, population, confidence, likelihood, min_support, ou
     ^relation), and for a class whose subjects have fewer. Of the subjects with M objects or more, the share with just M
     is at least --likelihood, at the level --confidence (by default 0.95; Hoeffding's bound).
     """
-    from cardkge_tools.graph.bound_files import mine_maxima, mine_plain
+    from cardkge_tools.graph.bound_files import run_mine
 
-    if confidence is None and not any(was_given(ctx, name) for name in ("min_support", "likelihood")):
-        mine_plain(data, columns, population, out, json_file)
-    elif was_given(ctx, "population"):
-        raise click.UsageError("--population is for lower bounds; --confidence reports only maxima.")
-    else:
-        mine_maxima(data, columns, confidence or 0.95, likelihood, min_support, out, json_file)
+    level = None
+    if any(was_given(ctx, name) for name in ("confidence", "min_support", "likelihood")):
+        level = min_support, confidence or 0.95, likelihood
+        if was_given(ctx, "population"):
+            raise click.UsageError("--population is for lower bounds; --confidence reports only maxima.")
+    run_mine(data, columns, population, level, out, json_file)
 
 
 @main.command(name="import")
@@ -506,7 +506,7 @@ def history(folder, others, plot, json_file):
     objective, loss and penalty are means per example, a positive triple or a corruption; valid MRR and hits@10 are
     filtered. The first, the last and the best epoch on valid, which is kept, are always shown.
     """
-    from cardkge_tools.experiments.reports import report_history
+    from cardkge_tools.experiments.fitting import report_history
 
     report_history(folder, others, plot, json_file)
 
@@ -618,7 +618,7 @@ def oracle():
 @option("--version", click.IntRange(1, 5), 5, "Version of the values; 2 adds softmax, N3, reciprocals; 3 to 5 counts.")
 def write(file, version):
     """Write the reference values, inputs and outputs, to FILE (JSON)."""
-    from cardkge_tools.experiments.oracle import write_oracle
+    from cardkge_tools.experiments.reports import write_oracle
 
     write_oracle(file, version)
     click.echo(file)
@@ -634,8 +634,7 @@ def check(file, rtol, atol, json_file):
 
     FILE may have some of the cases, and some of a case's outputs.
     """
-    from cardkge_tools.experiments.oracle import check_oracle
-    from cardkge_tools.experiments.reports import show_verdicts
+    from cardkge_tools.experiments.reports import check_oracle, show_verdicts
 
     show_verdicts(file, check_oracle(file, rtol, atol), rtol, atol, json_file)
 

@@ -12,7 +12,7 @@ from cardkge import CardkgeError, as_bounds, mine_bounds
 from cardkge_tools.graph import rdf, shacl
 from cardkge_tools.graph.bounds import Bound, GraphBounds, Vocabulary, read_tsv, tightest, tsv_text, vocabulary
 from cardkge_tools.graph.graphs import open_data
-from cardkge_tools.shell.files import is_stdout, refuse_the_same, replace_file, without_gz, write_json
+from cardkge_tools.shell.files import refuse_the_same, replace_file, without_gz, write_report
 from cardkge_tools.shell.terminal import table, warn
 
 
@@ -238,42 +238,32 @@ def maxima_as_bounds(maxima, relations, types=None):
     return [Bound(relations[m.relation], 0.0, float(m.upper), m.inverse, k, "mined") for m, k in zip(maxima, kinds)]
 
 
-def mine_plain(data, columns, population, out, json_file):
-    """`mine`: show and write the smallest and the largest number of tails, by relation."""
+def run_mine(data, columns, population, level, out, json_file):
+    """`mine`: show and write the smallest and the largest numbers of tails, or, at a level (min_support, confidence,
+    likelihood), significant maxima."""
     dataset = open_data(data, columns)
-    table_of = mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations, population)
-    bounds = [Bound(name, *row) for name, row in zip(dataset.relations, table_of.tolist(), strict=True)]
-    if out:
-        write_bounds_file(out, bounds, vocabulary(dataset).prefixes)
-    if json_file:
-        write_json(json_file, [bound_record(bound) for bound in bounds])
-    if not is_stdout(json_file):
-        table([[b.relation, f"{b.lower:g}", f"{b.upper:g}"] for b in bounds], ["relation", "lower", "upper"])
-
-
-def mine_maxima(data, columns, confidence, likelihood, min_support, out, json_file):
-    """`mine --confidence`: show and write the maxima that the data supports."""
-    dataset = open_data(data, columns)
-    graph = vocabulary(dataset)
-    for note in graph.types.notes:
-        warn(note)
-    sizes = dataset.n_entities, dataset.n_relations
-    maxima = significant_maxima(dataset.train, *sizes, graph.types, min_support, confidence, likelihood)
-    bounds = maxima_as_bounds(maxima, dataset.relations, graph.types)
+    graph, sizes = vocabulary(dataset), (dataset.n_entities, dataset.n_relations)
+    if level is None:
+        mined = mine_bounds(dataset.train, *sizes, population).tolist()
+        bounds = [Bound(name, *row) for name, row in zip(dataset.relations, mined, strict=True)]
+        records = list(map(bound_record, bounds))
+        rows, headers = [[b.relation, f"{b.lower:g}", f"{b.upper:g}"] for b in bounds], ["relation", "lower", "upper"]
+    else:
+        for note in graph.types.notes:
+            warn(note)
+        maxima = significant_maxima(dataset.train, *sizes, graph.types, *level)
+        bounds, records, rows = maxima_as_bounds(maxima, dataset.relations, graph.types), [], []
+        for b, m in zip(bounds, maxima):
+            numbers = {"subjects": m.subjects, "support": m.support, "likelihood": m.likelihood, "bound": m.bound}
+            records.append(bound_record(b) | numbers | {"largest": m.largest})
+            shares = [f"{100 * share:.1f}" for share in (m.likelihood, m.bound)]
+            counts = [f"{number:,}" for number in (m.largest, m.subjects, m.support)]
+            rows.append([b.name, b.kind or "", f"{b.upper:g}", *counts, *shares])
+        headers = ["relation", "class", "maximum", "largest", "subjects", "support", "likelihood %", "at least %"]
     if out:
         write_bounds_file(out, bounds, graph.prefixes)
-    numbers = ("subjects", "support", "likelihood", "bound", "largest")
-    if json_file:
-        write_json(json_file, [bound_record(b) | {n: getattr(m, n) for n in numbers} for b, m in zip(bounds, maxima)])
-    if is_stdout(json_file):
-        return
-    rows = [
-        [b.name, b.kind or "", f"{b.upper:g}", f"{m.largest:,}", f"{m.subjects:,}", f"{m.support:,}"]
-        + [f"{100 * share:.1f}" for share in (m.likelihood, m.bound)]
-        for b, m in zip(bounds, maxima)
-    ]
-    headers = ["relation", "class", "maximum", "largest", "subjects", "support", "likelihood %", "at least %"]
-    table(rows, headers, "ll")
+    if write_report(json_file, records):
+        table(rows, headers, "l" if level is None else "ll")
 
 
 def bound_record(bound):

@@ -352,9 +352,10 @@ def _clean_splits(splits, n_entities, n_relations):
         of_all = f"of {keys.size} {split} triples"
         clean.append(triples)
         for earlier in reversed(before):
-            if shared := np.count_nonzero(np.isin(keys, before[earlier])):
+            first, last = (np.searchsorted(before[earlier], keys, side) for side in ("left", "right"))
+            if shared := np.count_nonzero(first < last):
                 notes[in_before[earlier]].append(f"{shared} {of_all}")
-        before[split] = keys
+        before[split] = np.sort(keys)
         if split == "train":
             continue
         for what, part in (("entities", slice(0, 3, 2)), ("relations", slice(1, 2))):
