@@ -7,7 +7,6 @@ IRI, short (`ex:anna`) or whole, `_:label`, or a literal as in N-Triples. `Prefi
 import codecs
 import collections
 import gzip
-import json
 import os
 import re
 import zlib
@@ -134,7 +133,7 @@ def read_statements(path, consume, kind=None, progress=None, base=None):
             oxigraph.serialize(parser, blocks, oxigraph.RdfFormat.N_QUADS)
             blocks.hand_on()
             prefixes = dict(parser.prefixes)
-        return prefixes or _other_prefixes(path, kind)
+        return prefixes or (_xml_prefixes(path) if kind == "RDF_XML" else {})
     except SyntaxError as error:  # pyoxigraph's: what the file says is not in the format
         reason = " ".join(str(error.msg).split())
         if "LoadDocumentCallback" in reason:
@@ -185,25 +184,12 @@ def relative_notes(*names):
     ]
 
 
-def _other_prefixes(path, kind):
-    """Prefixes that the parser does not report: namespaces of RDF/XML, and of a @context in JSON-LD."""
+def _xml_prefixes(path):
+    """The namespaces of a file of RDF/XML, which the parser does not report."""
     with (gzip.open if is_packed(path) else open)(path, "rb") as file:
-        if kind == "RDF_XML":
-            head = file.read(1 << 16).decode("utf-8", "replace")
-            found = re.findall(r"""xmlns(?::([^\s=]+))?\s*=\s*["']([^"'&]+)["']""", head)
-            return {prefix: namespace for prefix, namespace in found if prefix != "xml"}
-        if kind != "JSON_LD":
-            return {}
-        try:
-            value = json.loads(file.read())
-        except ValueError:
-            return {}
-
-    def dicts(value):
-        return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict)]
-
-    pairs = [pair for item in dicts(value) for each in dicts(item.get("@context")) for pair in each.items()]
-    return {key: text for key, text in pairs if isinstance(text, str) and text[-1:] in tuple("/#:") and key[:1] != "@"}
+        head = file.read(1 << 16).decode("utf-8", "replace")
+    found = re.findall(r"""xmlns(?::([^\s=]+))?\s*=\s*["']([^"'&]+)["']""", head)
+    return {prefix: namespace for prefix, namespace in found if prefix != "xml"}
 
 
 def terms_of(line):
