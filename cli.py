@@ -16,6 +16,7 @@ from cardkge_tools.shell.options import (
     PREDICT_REFUSES,
     acceptance_options,
     checked_settings,
+    cluster_option,
     columns_option,
     conditions_option,
     data_options,
@@ -36,6 +37,9 @@ from cardkge_tools.shell.terminal import (
     FILE,
     FOLDER,
     OUTPUT,
+    PROBABILITY,
+    SEED,
+    SHARE,
     OutputName,
     PathName,
     Program,
@@ -107,12 +111,8 @@ def show(name, columns, json_file):
     "subjects",
     "Whose smallest number is the lower bound: heads of any train triple, heads of the relation, all entities.",
 )
-@option(
-    "--confidence", Real(0, 1, min_open=True, max_open=True), None, "Report only significant maxima, at this level."
-)
-@option(
-    "--likelihood", Real(0, 1, min_open=True, max_open=True), 0.9, "Share of subjects that a maximum must hold for."
-)
+@option("--confidence", SHARE, None, "Report only significant maxima, at this level.")
+@option("--likelihood", SHARE, 0.9, "Share of subjects that a maximum must hold for.")
 @option("--min-support", AT_LEAST_1, 1, "Least number of subjects with as many objects as the maximum.")
 @option("--out", BOUNDS_OUTPUT, None, "Write a bounds file there: TSV, or SHACL where the name ends in .ttl.")
 @json_option
@@ -173,9 +173,9 @@ def import_(files, out, bounds, prefix, force, json_file, **options):
 @main.command()
 @click.argument("folder", metavar="DIR", type=FOLDER)
 @click.option("--out", required=True, type=FOLDER, help="The folder to make.")
-@option("--valid", Real(0, 1, min_open=True, max_open=True), 0.05, "Share of the triples for valid.")
-@option("--test", Real(0, 1, min_open=True, max_open=True), 0.1, "Share of the triples for test.")
-@option("--seed", click.IntRange(0, 2**32 - 1), 0, "Seed of the choice.")
+@option("--valid", SHARE, 0.05, "Share of the triples for valid.")
+@option("--test", SHARE, 0.1, "Share of the triples for test.")
+@option("--seed", SEED, 0, "Seed of the choice.")
 @option("--no-group", bool, False, "Let a triple and its inverse, or near-duplicate, go to different splits.")
 @columns_option
 @option("--force", bool, False, "Replace the splits at --out.")
@@ -214,9 +214,7 @@ def convert(source, target, prefix, standard):
 @main.command()
 @run_argument
 @click.option("--format", "form", required=True, type=choice("word2vec", "tsv", "npz", "tensorboard"), help="Format.")
-@click.option(
-    "--out", required=True, type=OutputName(dir_okay=True), help="File (word2vec, npz) or folder (tsv, tensorboard)."
-)
+@click.option("--out", required=True, type=OutputName(dir_okay=True), help="File, or folder (tsv, tensorboard).")
 def export(folder, form, out):
     """Write the embeddings of RUN for other programs; docs/FORMATS.md describes the files."""
     from cardkge_tools.answers.runs import load_run
@@ -234,9 +232,7 @@ def export(folder, form, out):
 @option("--resume", bool, False, "Go on with the run at --out, with its settings. --epochs may be raised.")
 @option("--force", bool, False, "Replace the run at --out.")
 @option("--no-calibrate", bool, False, "Do not calibrate at the end (see `calibrate`).")
-@option(
-    "--final", FOLDER, None, "A run: train with its settings, up to its best epoch, on train, valid and test together."
-)
+@option("--final", FOLDER, None, "A run: train with its settings, up to its best epoch, on all three splits.")
 @click.pass_context
 def train(ctx, out, resume, force, no_calibrate, threads, final, **options):
     """Train a model, evaluate it on the test split, save the run; then calibrate it.
@@ -253,13 +249,10 @@ def train(ctx, out, resume, force, no_calibrate, threads, final, **options):
     given = {name for name in ctx.params if was_given(ctx, name)}
     if final is not None:
         if resume or not given <= {"final", "out", "force", "threads", "data", "model"}:
-            raise click.UsageError(
-                "--final takes the settings of its RUN; it allows only --out, --data, --force, --threads, and --model "
-                "for a class of your own."
-            )
-        train_final(
-            final, out, force, threads, *(options[name] if name in given else None for name in ("data", "model"))
-        )
+            allowed = "--out, --data, --force, --threads, and --model for a class of your own"
+            raise click.UsageError(f"--final takes the settings of its RUN; it allows only {allowed}.")
+        data, model = (options[name] if name in given else None for name in ("data", "model"))
+        train_final(final, out, force, threads, data, model)
         return
     if resume and (force or out is None):
         raise click.UsageError("--resume needs --out RUN, and excludes --force.")
@@ -282,12 +275,8 @@ def train(ctx, out, resume, force, no_calibrate, threads, final, **options):
 @main.command()
 @run_argument
 @option("--split", choice("test", "valid", "train"), "test", "Triples to rank.")
-@option(
-    "--setting", choice("filtered", "raw", "both"), "both", "Leave other true answers out (filtered), or not (raw)."
-)
-@option(
-    "--ties", choice("realistic", "optimistic", "pessimistic"), "realistic", "Rank among equals: mean, best, worst."
-)
+@option("--setting", choice("filtered", "raw", "both"), "both", "filtered: leave other true answers out.")
+@option("--ties", choice("realistic", "optimistic", "pessimistic"), "realistic", "Rank of equals: mean, best, worst.")
 @click.option(
     "--by",
     multiple=True,
@@ -362,25 +351,14 @@ def calibrate(folder, data, json_file, threads, **options):
 @option("--known", choice("train", "valid", "all"), "all", "What is no new fact: train, with valid, with test too.")
 @acceptance_options
 @conditions_option
-@option(
-    "--out",
-    OUTPUT,
-    None,
-    "TSV, or N-Triples where the name ends in .nt; .gz packs either.  [default: TSV to the terminal]",
-)
+@option("--out", OUTPUT, None, "TSV, or N-Triples (.nt); .gz packs either.  [default: TSV to the terminal]")
 @option(
     "--completeness",
     OUTPUT,
     None,
-    "Write there, of each (h, r): head, relation, known tails, expected number, probability that there is no further.",
+    "Write there, for each (h, r): head, relation, known tails, expected number, probability that no tail is missing.",
 )
-@option(
-    "--cluster",
-    str,
-    None,
-    "Address of a Dask scheduler, whose workers share these files and do the work, in parts of one thread each if"
-    " --threads is not given (extra: cluster).",
-)
+@cluster_option
 @click.option("--part", type=click.IntRange(0), nargs=2, hidden=True, help="A worker's: a range of (h, r), as .npz.")
 @moved_data
 @threads_option
@@ -436,7 +414,7 @@ def classify(folder, file, valid, skip_unknown, data, json_file, threads):
 @option("--queries", FILE, None, "A file of queries, `head TAB relation` or `? TAB relation TAB tail` a line.")
 @option("--out", OUTPUT, None, "With --queries: write the answers there.  [default: to the terminal]")
 @option("--top", AT_LEAST_1, 10, "Completions to show.")
-@option("--min-probability", Real(0, 1), 0.0, "Show none that is less probable.")
+@option("--min-probability", PROBABILITY, 0.0, "Show no completion that is less probable.")
 @option("--hide-known", bool, False, "Leave out the triples of the data.")
 @option("--x", bool, False, "Show X_hr under softmax too, where it is no count.")
 @conditions_option
@@ -476,9 +454,7 @@ def predict(ctx, folder, head, relation, tail, queries, out, data, json_file, **
 @main.command()
 @run_argument
 @click.argument("other", metavar="[OTHER]", required=False, type=FOLDER)
-@option(
-    "--bounds", str, None, "mined (from train), or a bounds file.  [default: those of RUN, else of OTHER, else mined]"
-)
+@option("--bounds", str, None, "mined, or a bounds file.  [default: those of RUN, else of OTHER, else mined]")
 @moved_data
 @json_option
 @option("--plot", OUTPUT, None, "Draw X_hr there (.png, .pdf, ...); needs matplotlib.")
@@ -515,19 +491,11 @@ def history(folder, others, plot, json_file):
 @data_options
 @training_options
 @click.option("--grid", metavar="NAME=V,V,...", multiple=True, help="An option of train and its values; repeatable.")
-@option(
-    "--file grid_file", FILE, None, "TOML: options of train for all runs (an --option wins); a table [grid] of lists."
-)
+@option("--file grid_file", FILE, None, "TOML: options of train for all runs (an --option wins), and a table [grid].")
 @option("--out", FOLDER, Path("tune"), "Folder of the runs, and of trials.csv, the table of the latest grid.")
 @jobs_option
 @trial_threads_option
-@option(
-    "--cluster",
-    str,
-    None,
-    "Address of a Dask scheduler, whose workers share these files and do the runs, of one thread each if --threads is"
-    " not given (extra: cluster).",
-)
+@cluster_option
 @json_option
 @click.pass_context
 def tune(ctx, grid, grid_file, out, jobs, threads, cluster, json_file, **options):

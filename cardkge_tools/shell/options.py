@@ -11,6 +11,9 @@ from cardkge_tools.shell.terminal import (
     FILE,
     FOLDER,
     OUTPUT,
+    PROBABILITY,
+    SEED,
+    SHARE,
     Real,
     choice,
     option,
@@ -62,7 +65,7 @@ threads_option = option(
     "--threads", AT_LEAST_1, None, "How many threads; they change the time, not the result.  [default: all cores]"
 )
 acceptance_options = options(
-    option("--min-probability", Real(0, 1), 0.5, "Accept what is more probable than this."),
+    option("--min-probability", PROBABILITY, 0.5, "Accept what is more probable than this."),
     option(
         "--precision",
         Real(0, 1, min_open=True),
@@ -95,10 +98,17 @@ fitting_options = options(
     ),
     option(
         "--share",
-        Real(0, 1, min_open=True, max_open=True),
+        SHARE,
         None,
         "The part of the facts missing from train that valid holds, in every relation.  [default: by what is missing]",
     ),
+)
+cluster_option = option(
+    "--cluster",
+    str,
+    None,
+    "Address of a Dask scheduler, whose workers share these files and do the work, with one thread each if --threads is"
+    " not given (extra: cluster).",
 )
 jobs_option = option("--jobs", AT_LEAST_1, 1, "Runs side by side, each in a process of its own.")
 trial_threads_option = option("--threads", AT_LEAST_1, None, "Threads of each run.  [default: cores / jobs]")
@@ -173,7 +183,7 @@ training_options = options(  # the fields of Settings
     option("--subjects", AT_LEAST_1, 10, "Subjects (mu) per bounded relation and step."),
     option("--objects", AT_LEAST_1, 100, "Objects (omega) per bounded relation and step."),
     option("--subject-pool", choice("relation", "entities"), "relation", "Heads of the relation, or all."),
-    option("--seed", click.IntRange(0, 2**32 - 1), 0, "Seed of everything random."),
+    option("--seed", SEED, 0, "Seed of everything random."),
     option("--dtype", choice("float32", "float64"), "float32", "Precision of the parameters."),
     option(
         "--validate-every",

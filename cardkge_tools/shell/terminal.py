@@ -140,7 +140,8 @@ def options(*several):
     return decorate
 
 
-AT_LEAST_0, AT_LEAST_1 = click.IntRange(0, 10**9), click.IntRange(1, 10**9)
+AT_LEAST_0, AT_LEAST_1, SEED = click.IntRange(0, 10**9), click.IntRange(1, 10**9), click.IntRange(0, 2**32 - 1)
+SHARE, PROBABILITY = Real(0, 1, min_open=True, max_open=True), Real(0, 1)
 
 
 def is_input(path):
