@@ -235,7 +235,7 @@ def export(folder, form, out):
 @option("--final", FOLDER, None, "A run: train with its settings, up to its best epoch, on all three splits.")
 @click.pass_context
 def train(ctx, out, resume, force, no_calibrate, threads, final, **options):
-    """Train a model, evaluate it on the test split, save the run; then calibrate it.
+    """Train a model, keep its best validation, evaluate it on the test split, save the run; then calibrate it.
 
     Ctrl-C saves the state and says how to go on. The same seed and settings give the same parameters, bit for bit, with
     any number of threads, resumed or not.
@@ -289,7 +289,7 @@ def train(ctx, out, resume, force, no_calibrate, threads, final, **options):
 @option("--sets", bool, False, "Measure the new facts that `complete` finds, against test, instead of ranks.")
 @acceptance_options
 @conditions_option
-@option("--loops", bool, False, "With --sets: (x, r, x) is a candidate even where train has no such fact of r.")
+@option("--loops", bool, False, "With --sets: (x, r, x) is a candidate even if train has no loop of r.")
 @option(
     "--truth",
     FILE,
