@@ -285,7 +285,7 @@ def train(ctx, out, resume, force, no_calibrate, threads, final, **options):
 )
 @option("--candidates", choice("all", "range"), "all", "Among whom: all entities, or those on that side in train.")
 @option("--skip-unknown", bool, False, "Leave out triples with names that the run does not know.")
-@option("--no-loops", bool, False, "No (x, r, x) as an answer where train has none; always so for a run trained so.")
+@option("--no-loops", bool, False, "No (x, r, x) as an answer where train has no loop of r, as a run trained so.")
 @option("--sets", bool, False, "Measure the new facts that `complete` finds, against test, instead of ranks.")
 @acceptance_options
 @conditions_option
@@ -330,11 +330,10 @@ def evaluate(ctx, folder, sets, skip_unknown, plot, data, json_file, threads, **
 @json_option
 @threads_option
 def calibrate(folder, data, json_file, threads, **options):
-    """Fit how probable it is that a triple of a score is a fact, for RUN, on its valid split (as `train` does), through
-    the bounds that its answers will be given.
+    """Fit the probabilities of RUN on its valid split (as `train` does), through the bounds of its answers.
 
-    How much is missing from train decides what p promises. Valid and test are part of it; what no file has follows from
-    bounds that are exact numbers (3, 3), is given by --missing, or taken for nothing.
+    What p promises depends on how much is missing from train. Valid and test are part of it; what no file has follows
+    from bounds that are exact numbers (3, 3), or --missing gives it; else it is assumed to be nothing.
     """
     from cardkge_tools.answers.facts import Fitting
     from cardkge_tools.answers.showing import calibrate_command
@@ -348,7 +347,9 @@ def calibrate(folder, data, json_file, threads, **options):
 @run_argument
 @option("--relation", str, None, "Name of a relation.  [default: all]")
 @option("--queries", FILE, None, "The (h, r) to complete, `head TAB relation` a line.  [default: all in scope]")
-@option("--known", choice("train", "valid", "all"), "all", "What is no new fact: train, with valid, with test too.")
+@option(
+    "--known", choice("train", "valid", "all"), "all", "What is not new: facts of train; of train and valid; of all."
+)
 @acceptance_options
 @conditions_option
 @option("--out", OUTPUT, None, "TSV, or N-Triples (.nt); .gz packs either.  [default: TSV to the terminal]")
@@ -365,9 +366,9 @@ def calibrate(folder, data, json_file, threads, **options):
 def complete(folder, min_probability, out, completeness, cluster, part, data, threads, **options):
     """The new facts of RUN: head, relation, tail, probability, best first.
 
-    For each relation all heads are asked that train has in it, or in a relation that shares a head with it, and where
-    the graph has classes the members of the smallest that has these heads in it. The probabilities are calibrated, and
-    hold given bounds.
+    In scope are, for each relation, its heads in train and those of relations that share a head with it; where the
+    graph has classes, also the members of the smallest class with these heads. The probabilities are calibrated, and
+    hold given the bounds.
 
     For --cluster start `dask scheduler` on one machine and `dask worker SCHEDULER` on each, where files and
     installation have the same paths; the file that is written is the same.
@@ -388,7 +389,7 @@ def complete(folder, min_probability, out, completeness, cluster, part, data, th
 @main.command()
 @run_argument
 @click.argument("file", metavar="FILE", type=FILE)
-@option("--valid", FILE, None, "Labelled triples to learn from.  [default: the run's calibration says what is true]")
+@option("--valid", FILE, None, "Labelled triples to learn from.  [default: none; p says what is true]")
 @option("--skip-unknown", bool, False, "Leave out triples with names that the run does not know.")
 @moved_data
 @json_option
@@ -501,7 +502,7 @@ def history(folder, others, plot, json_file):
 def tune(ctx, grid, grid_file, out, jobs, threads, cluster, json_file, **options):
     """Try every combination of a grid; choose by filtered hits@10 on the valid split.
 
-    The options of train hold for all runs; where none asks for a validation, there is one after the last epoch. Runs
+    The options of train hold for all runs; without a validation among them there is one after the last epoch. Runs
     that have finished in the folder --out are not repeated, interrupted ones go on. The test split never decides; the
     last table shows how the chosen run does there. A seed in the grid is an option like any other: the best single run
     is chosen.

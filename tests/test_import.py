@@ -211,7 +211,7 @@ def test_openke(tmp_path):
         ("g.csv", "a;p;b\n", r"g\.csv:1: one field, no ',' in it; try --delimiter ';'"),
         ("g.csv", "a,p,b,c\n", r"g\.csv: 4 columns; say which are head, relation and tail"),
         ("g.tsv", "a\tp\tb\rc\n", r"g\.tsv:1: a tab or a line's end inside a name"),
-        ("g.xlsx", "", r"no format is known by the ending \.xlsx"),
+        ("g.xlsx", "", r"unknown ending \.xlsx"),
         ("g.json", "{", r"g\.json:1: not JSON-LD"),
         (
             "g.json",

@@ -66,7 +66,7 @@ def resume_run(folder, given, threads, calibrated=True):
 
 
 def whole(dataset):
-    """The data set with every known triple in train, for a final run; valid and test stay beside it."""
+    """The data set with every known triple in train, for a final run; valid and test stay as they are."""
     keys = triple_keys(*np.asarray(dataset.known).T, dataset.n_entities, dataset.n_relations)
     return replace(dataset, train=np.delete(dataset.known, later_occurrences(keys), axis=0))
 
@@ -94,7 +94,7 @@ def train_final(source, out, force, threads, data, model):
 
 
 def update_settings(run, given):
-    """Takes over the given settings that a resumed run may change; a usage error for others."""
+    """Takes the given settings that a resumed run may change; a usage error for any other."""
     taken = {}
     for name, value in given.items():
         saved = getattr(run.settings, name)
@@ -122,8 +122,8 @@ def show_rule(settings, given):
 
 
 def fit(run, dataset, folder, threads, calibrated=True):
-    """Trains and saves the run, evaluates it on test, shows and saves the metrics; then calibrates it, if asked. A
-    final run is trained on all splits, so it is neither evaluated nor calibrated."""
+    """Trains and saves the run, evaluates it on test, shows and saves the metrics; then calibrates it, if
+    `calibrated`. A final run is trained on all splits, so it is neither evaluated nor calibrated."""
     dataset = whole(dataset) if run.settings.final else dataset
     again = f"{this_command()} train --resume --out {shlex.quote(str(folder))}"
     for note in run.notes:
@@ -183,7 +183,7 @@ def fit(run, dataset, folder, threads, calibrated=True):
         found = f"hits@10 {100 * run.best['hits@10']:.2f} %, MRR {100 * run.best['mrr']:.2f} %"
         say(f"best on valid: {found} at epoch {run.best['epoch']}, which is kept")
     if run.settings.final:
-        say(f"saved in {folder}; trained on every triple, so none is left to evaluate it on")
+        say(f"saved in {folder}; trained on every triple: no triple is left to evaluate it on")
         return
     take_metrics(run, dataset, folder, threads, again)
     if calibrated and run.calibration is None:  # else it had finished, and may be calibrated in another way

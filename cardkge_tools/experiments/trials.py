@@ -291,8 +291,8 @@ def read_grid(path, grid):
 
 
 def validated_trial(options, where):
-    """`make_trial`, with a validation after the last epoch where the options ask for none; a usage error where the
-    trial would have none."""
+    """`make_trial`, with a validation after the last epoch unless the options ask for others; a usage error where no
+    validation would be left."""
     trial = make_trial(options, where)
     epochs = Settings(**trial).epochs
     if trial.get("loss") == "softmax" and trial.get("validate_every") is None:

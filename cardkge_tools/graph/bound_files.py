@@ -1,4 +1,4 @@
-"""Where bounds come from and where they go: files of TSV and RDF, and mining, from the train split."""
+"""Where bounds come from and where they go: files of TSV and RDF, and the train split, from which they are mined."""
 
 import math
 import os
@@ -58,7 +58,7 @@ def find_bounds(what, dataset):
     files = [text] if os.path.exists(text) else [part.strip() for part in text.split(",")]
     for path in files:
         if not os.path.exists(path):
-            raise CardkgeError(f"bounds {path!r}: neither mined, nor none, nor a file")
+            raise CardkgeError(f"bounds {path!r}: expected mined, none or a file")
     found, notes = read_files(files, graph)
     return found, graph.types.notes + notes + notes_on(found, dataset)
 
@@ -186,7 +186,7 @@ def significant_maxima(triples, n_entities, n_relations, types=None, min_support
     With n_i subjects that have exactly i tails and n_{>=i} that have i or more, the chance that a subject with i has no
     more is estimated by n_i / n_{>=i}; it is at least n_i / n_{>=i} - sqrt(log(1 / (1 - confidence)) / (2 n_{>=i}))
     with that confidence (Hoeffding's bound). The maximum is the smallest i where this lower bound reaches `likelihood`
-    and n_{>=i} >= min_support; a relation may have none. A class's is left out where it is not below the relation's.
+    and n_{>=i} >= min_support; a relation may have no such i. Of a class only a maximum below the relation's is returned.
     triples: (n, 3) ids, distinct. types: Types. Returns a list of Maximum by relation, direction, class.
     """
     for name, value in (("confidence", confidence), ("likelihood", likelihood)):

@@ -155,7 +155,7 @@ def _kind(path, options):
     if ending in TABLES or options.delimiter:
         return "table"
     known = ", ".join([*rdf.FORMATS, *TABLES])
-    what = f"no format is known by the ending {ending or '(none)'}; known are {known}, .gz too"
+    what = f"unknown ending {ending or '(none)'}; known are {known}, .gz too"
     raise CardkgeError(f"{path}: {what}; or say --format")
 
 

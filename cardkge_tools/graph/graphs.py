@@ -238,7 +238,7 @@ def _read_files(paths, columns):
 
 
 def _split_file(folder, split):
-    """The path of a split in its folder; CardkgeError for none or several."""
+    """The path of a split in its folder; CardkgeError unless one file is there."""
     names = SPLIT_FILES[split]
     found = [name for name in names if os.path.isfile(folder / name)]
     if len(found) != 1:
@@ -248,7 +248,7 @@ def _split_file(folder, split):
 
 
 def _remedy(folder):
-    """What to do with a folder that is no data set yet."""
+    """What makes a data set of a folder."""
     if os.path.isfile(folder / "train2id.txt"):
         return f"; train2id.txt is OpenKE's format: `cardkge import {folder} --out DIR` reads it"
     names = sorted(os.listdir(folder))
@@ -261,8 +261,8 @@ def _remedy(folder):
 
 
 def refuse_inverse_names(where, relations):
-    """CardkgeError where a relation has the name of another's inverse, ^ before its name: files of bounds, and what is
-    shown of inverses, could not tell the two apart."""
+    """CardkgeError where a relation has the name of another's inverse, ^ before its name: nothing that is written could
+    tell the two apart."""
     names = set(relations)
     for name in relations:
         if name.startswith("^") and name[1:] in names:

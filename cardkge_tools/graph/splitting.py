@@ -1,4 +1,4 @@
-"""`split`: train, valid and test from one file of triples; and what of the test triples a split gives away (leakage).
+"""`split`: train, valid and test from one file of triples; and leakage: how much of test a split gives away.
 
 *Related relations.* For relations r and s, the share of r in s is the part of the pairs (h, t) of r that are pairs of s
 as well; the share of r in the inverse of s, the part whose (t, h) is. Loops (h = t) count for neither. Two relations
@@ -339,14 +339,14 @@ def split_folder(folder, out, shares=(0.05, 0.1), seed=0, group=True, columns="h
 
 
 def run_split(folder, out, group, json_file, options):
-    """Split a folder and say what came of it."""
+    """`split`: split a folder and show the result."""
     shares = options.pop("valid"), options.pop("test")
     parts = split_folder(folder, out, shares, group=group, **options)
     for message in parts.warnings:
         warn(message)
     for split, number in parts.wanted.items():
         if parts.sizes[split] < 0.9 * number:
-            warn(f"{split}: {parts.sizes[split]:,} triples, {number:,} were wanted: train needs the others")
+            warn(f"{split}: {parts.sizes[split]:,} triples, expected {number:,}: train needs the others")
     related = [related_record(each, parts.relations) for each in parts.related]
     report = {"folder": str(out), **parts.sizes, "related": related, "kept_together": parts.groups if group else 0}
     if not write_report(json_file, report):

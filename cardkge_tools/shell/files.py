@@ -27,7 +27,7 @@ def is_packed(path):
 
 
 def without_gz(path):
-    """A path as text, without the `.gz` at its end."""
+    """The text of a path, without the `.gz` at its end."""
     return os.fspath(path)[:-3] if is_packed(path) else os.fspath(path)
 
 
@@ -146,7 +146,7 @@ def remove_stages(folder, age=3600):
 
 
 def refuse_the_same(source, target):
-    """CardkgeError where a file would overwrite the one that it is made from."""
+    """CardkgeError where a file would overwrite its own source."""
     if os.path.isfile(target) and os.path.isfile(source) and os.path.samefile(source, target):
         raise CardkgeError(f"{target} is the file that is read; choose another name for what is written")
 
@@ -261,7 +261,7 @@ def write_json(path, value):
 
 
 def is_stdout(path):
-    """Whether the path is stdout, so that a table must not follow the JSON there."""
+    """Whether the path is stdout, where no table may follow the JSON."""
     return path is not None and (path == "-" or os.fspath(path) == "/dev/stdout")
 
 

@@ -1,4 +1,4 @@
-"""The options that several commands share, `train`'s among them; without NumPy until they are checked."""
+"""The options that several commands share, with those of `train`; they need NumPy only to be checked."""
 
 import math
 import re
@@ -66,7 +66,7 @@ threads_option = option(
 )
 acceptance_options = options(
     option("--min-probability", PROBABILITY, 0.5, "Accept what is more probable than this."),
-    option("--precision", Real(0, 1, min_open=True), None, "In place of that: the least mean p of what is accepted."),
+    option("--precision", Real(0, 1, min_open=True), None, "In place of that: the least mean p of the accepted."),
 )
 conditions_option = option("--bounds", str, None, "mined, none or a file.  [default: those of the calibration]")
 fitting_options = options(
@@ -82,7 +82,7 @@ fitting_options = options(
         "--missing-elsewhere elsewhere",
         choice("none", "pooled"),
         "none",
-        "What no file has of relations without exact bounds: none, or the same part as of those with.",
+        "Missing from relations without exact bounds: none, or the same part as from those with exact bounds.",
     ),
     option("--share", SHARE, None, "Part of what train lacks that valid holds.  [default: by what is missing]"),
 )
@@ -137,7 +137,7 @@ training_options = options(  # the fields of Settings
     option("--seed", SEED, 0, "Seed of everything random."),
     option("--dtype", choice("float32", "float64"), "float32", "Precision of the parameters."),
     option("--validate-every", AT_LEAST_0, None, f"Epochs between validations; 0: none.  [{BY_LOSS}0]"),
-    option("--patience", AT_LEAST_0, 0, "Stop after so many validations (hits@10; softmax: MRR) with no better one. 0: never."),
+    option("--patience", AT_LEAST_0, 0, "Stop after that many validations without a better hits@10 (softmax: MRR)."),
 )
 
 

@@ -41,7 +41,7 @@ def perform(task, threads, processes=None):
     """Runs the commands that a trial still needs, each in its process. Returns the line of an error, or None.
 
     Waits for a process of this machine that works on the trial already: of another command, or of a worker that died.
-    processes: Processes that others may stop; None on a worker, where nobody does.
+    processes: Processes that another thread may stop; None on a worker.
     """
     processes = processes or Processes()
     while commands := commands_of(task):
@@ -162,7 +162,7 @@ def connected(client, address):
         needs = "certificates, which Dask's configuration names (distributed.comm.tls)"
         why = f"needs {needs}" if address.startswith(("tls://", "wss://")) else f"cannot be used here ({error})"
         kind = address.partition(":")[0]
-        raise CardkgeError(f"--cluster {address}: {kind} {why}; give tcp://HOST:PORT where there are none") from error
+        raise CardkgeError(f"--cluster {address}: {kind} {why}; give tcp://HOST:PORT without them") from error
     except (OSError, ValueError) as error:
         raise CardkgeError(f"{address}: no Dask scheduler answers there; start one with `dask scheduler`") from error
 
