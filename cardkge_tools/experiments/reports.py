@@ -111,21 +111,19 @@ def evaluation(run, dataset, how, threads, progress):
     loopless = without_loops(dataset.train, dataset.n_relations) if no_loops else None
     given = {"threads": threads, "progress": progress, "candidates": Candidates(loopless, among)}
     ranks = rank_triples(run.best_model(), triples, known, how.ties, **given)
-    rows, report = [], {}
+    rows, report, sides = [], {}, ("both", "head", "tail") if "side" in by else ("both",)
     sizes = {"triples": len(triples), "candidates": among_sizes(triples, among, dataset)}
     for name in ("filtered", "raw") if setting == "both" else (setting,):
         part = report[name] = metrics_by_side(ranks[name]) | sizes
-        sides = ("both", "head", "tail") if "side" in by else ("both",)
-        rows += [([name, "(all)", side, f"{len(triples):,}"], part[side]) for side in sides]
-        part["macro"] = macro_average(ranks[name], triples)
-        rows += [([name, "(mean of relations)", side, ""], part["macro"][side]) for side in sides if "relation" in by]
+        relations = relation_metrics(ranks[name], triples, run.relations)
+        part["macro"] = macro_average(relations.values())
+        parts = [("(all)", part, f"{len(triples):,}")]
         if "relation" in by:
-            part["relations"] = relation_metrics(ranks[name], triples, run.relations)
-            for relation, its in part["relations"].items():
-                rows += [
-                    ([name, relation, side, f"{its['triples']:,}"], its if side == "both" else its[side])
-                    for side in sides
-                ]
+            part["relations"] = relations
+            parts.append(("(mean of relations)", part["macro"], ""))
+            parts += [(relation, its | {"both": its}, f"{its['triples']:,}") for relation, its in relations.items()]
+        for title, metrics, number in parts:
+            rows += [([name, title, side, number], metrics[side]) for side in sides]
     headers = [split, "relation", "side", "triples"]
     kept = [0, *([1] if "relation" in by else []), *([2] if "side" in by else []), 3]
     lines = [([start[i] for i in kept], m) for start, m in rows]
@@ -149,13 +147,11 @@ def relation_metrics(ranks, triples, relations):
     return found
 
 
-def macro_average(ranks, triples):
-    """Metrics by side, each the mean of the relations' own."""
-    parts = [metrics_by_side(ranks[triples[:, 1] == relation]) for relation in np.unique(triples[:, 1])]
-    return {
-        side: {name: float(np.mean([part[side][name] for part in parts])) for name in parts[0][side]}
-        for side in parts[0]
-    }
+def macro_average(parts):
+    """Metrics by side, each the mean over the relations of `relation_metrics`."""
+    sides = {side: [part[side] if side != "both" else part for part in parts] for side in ("both", "head", "tail")}
+    names = sides["head"][0]
+    return {side: {name: float(np.mean([m[name] for m in each])) for name in names} for side, each in sides.items()}
 
 
 def among_sizes(triples, among, dataset):

@@ -186,7 +186,7 @@ def significant_maxima(triples, n_entities, n_relations, types=None, min_support
     With n_i subjects that have exactly i tails and n_{>=i} that have i or more, the chance that a subject with i has no
     more is estimated by n_i / n_{>=i}; it is at least n_i / n_{>=i} - sqrt(log(1 / (1 - confidence)) / (2 n_{>=i}))
     with that confidence (Hoeffding's bound). The maximum is the smallest i where this lower bound reaches `likelihood`
-    and n_{>=i} >= min_support; a relation may have no such i. Of a class only a maximum below the relation's is returned.
+    and n_{>=i} >= min_support; a relation may have no such i. A class needs a maximum below the relation's.
     triples: (n, 3) ids, distinct. types: Types. Returns a list of Maximum by relation, direction, class.
     """
     for name, value in (("confidence", confidence), ("likelihood", likelihood)):

@@ -89,11 +89,11 @@ class Processes:
     def run(self, task, arguments, threads):
         """Runs the program of a task with these arguments to its end. Returns (what it writes to stdout, bytes; None),
         or (None, the line of an error). Several threads may call it."""
-        command = [*task["program"], *arguments, "--threads", str(threads)]
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with self.lock:
             if self.stopped:
                 return None, "stopped"
+            command = [*task["program"], *arguments, "--threads", str(threads)]
             try:
                 process = subprocess.Popen(
                     command, cwd=task["directory"], env={**os.environ, **task["environment"]}, **pipes
