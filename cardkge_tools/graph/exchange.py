@@ -251,9 +251,10 @@ def _members(node, lists):
 def _final_names(names, prefixes, is_rdf):
     """(the names as they are written, each once; the new id of each old id). A field of a table and a term of RDF may
     stand for the same name."""
-    final = prefixes.names(names) if is_rdf else list(names)
-    place = {name: i for i, name in enumerate(dict.fromkeys(final))}
-    return list(place), np.array([place[name] for name in final], np.int32)
+    final = map(prefixes.name, names) if is_rdf else names
+    place = collections.defaultdict(itertools.count().__next__)
+    ids = np.fromiter((place[name] for name in final), np.int32, len(names))
+    return list(place), ids
 
 
 def write_triples(path, triples, entities, relations):

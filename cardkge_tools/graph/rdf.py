@@ -292,13 +292,6 @@ class Prefixes:
                 return name
         return self.shorten(term[1:-1]) if term.startswith("<") else term
 
-    def names(self, terms):
-        """The names of many terms."""
-        if self.namespaces:
-            return list(map(self.name, terms))
-        web = "<http://", "<https://"  # with no prefix there is nothing that these could be mistaken for
-        return [term[1:-1] if term.startswith(web) else self.name(term) for term in terms]
-
     def term(self, name):
         """The N-Triples term of a name. A name that is not an IRI becomes one (`made_term`), and so does a blank node,
         for other files cannot refer to its label (a Skolem IRI: RDF 1.1 Concepts, 3.5)."""
