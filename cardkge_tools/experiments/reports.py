@@ -35,7 +35,7 @@ def show_metrics(rows, headers):
 
 
 def show_few(candidates):
-    """A line where so few candidates are ranked that some hits@n say nothing."""
+    """Prints a line where some hits@n are certain, for there are so few candidates."""
     certain = [n for n in HITS if n >= candidates]
     if certain:
         names = ", ".join(f"hits@{n}" for n in certain)
@@ -276,7 +276,7 @@ def difference(found, expected, rtol, atol):
 
 
 def _flat(value):
-    """Shape and numbers, row by row, of nested lists; None (no upper bound) is infinity."""
+    """(shape, numbers row by row) of nested lists; None (no upper bound) is infinity."""
     if not isinstance(value, list):
         if value is not None and type(value) is not float and not (type(value) is int and abs(value) < 2**1023):
             raise CardkgeError(f"expected a number, found {json.dumps(value)[:40]}")

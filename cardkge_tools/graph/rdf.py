@@ -42,7 +42,7 @@ FORMATS = {  # ending of a file's name -> pyoxigraph's name of the format; the u
 }
 LINE_FORMATS = ("N_TRIPLES", "N_QUADS")  # in which every blank node has a label
 BLOCK = 1 << 18  # bytes of statements at a time
-NAME_OF_NOTHING = "urn:cardkge:"  # how the IRI of a name that is not an IRI begins (see Prefixes.term)
+NAME_OF_NOTHING = "urn:cardkge:"  # begins the IRI of a name that is not an IRI (see Prefixes.term)
 
 _LITERAL = re.compile(r'("(?:[^"\\]|\\.)*"(?:@[^ ]+|\^\^<[^>]*>)?)(?: (.+))?')
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?=.)", re.DOTALL)
@@ -153,9 +153,9 @@ _BEGINNINGS = (  # how a file begins, the format that begins so, the usual endin
 
 
 def format_like(text, advice):
-    """The end of a message about a file that is not what it should be: the format that its text begins like, if any.
+    """The end of a message about a file in another format: the format that its text begins like, or "".
 
-    advice(ending): what to do with a file of the format with this ending; "" where it should be of that format.
+    advice(ending): what to do with a file of the format with this ending; "" where that is the expected format.
     """
     text = re.sub(r"\A(?:\s*#[^\n]*\n)*\s*", "", text)
     for pattern, name, ending in _BEGINNINGS:
@@ -174,7 +174,7 @@ def _looks_like(start, kind):
 
 
 def relative_notes(*names):
-    """A warning of terms that are IRIs of files here, as relative IRIs become, in lists of terms; [] without any."""
+    """[a warning], where lists of terms hold IRIs of files, as relative IRIs become; else []."""
     local = [term[1:-1] for terms in names for term in terms if term.startswith("<file:")]
     if not local:
         return []

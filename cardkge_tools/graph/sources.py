@@ -251,7 +251,7 @@ def read_openke(folder, triples):
 
 
 def _openke_rows(path):
-    """Yield (line number, line) after the first line, whose number is checked at the end."""
+    """Yield (line number, line) after the first line, which must be the number of the others."""
     expected, found = None, 0
     for number, text in read_blocks(path):
         for at, line in enumerate(text[:-1].split("\n"), number):
