@@ -216,8 +216,8 @@ def ids_of(triples, entities, relations):
     return ids
 
 
-def _read_files(paths, columns):
-    """(ids, names, warnings) of triple files, a dict of a file's or split's name to its path.
+def _read_files(folder, paths, columns):
+    """(ids, names, warnings) of the triple files of a folder, a dict of a file's or split's name to its path.
 
     ids: that name -> (n, 3) int32. names: (entities, relations), in order of first appearance.
     """
@@ -232,7 +232,7 @@ def _read_files(paths, columns):
         parts[what] = np.frombuffer(ids, np.int32).reshape(-1, 3)
         blank += [f"{number} of {what}" for number in skipped.values()]
     names = list(entities), list(relations)
-    refuse_inverse_names(os.path.dirname(next(iter(paths.values()))), relations)
+    refuse_inverse_names(folder, relations)
     warnings = [f"blank lines skipped: {', '.join(blank)}"] if blank else []
     return parts, names, warnings + first_lines_warnings(parts, names) + look_alike_warnings(*names)
 
@@ -284,7 +284,7 @@ def load_triples(folder, columns="hrt"):
     if not paths:
         what = f"no {TRIPLE_FILES[0]} and no train" if folder.is_dir() else "no such folder"
         raise CardkgeError(f"{folder}: {what}; `import` makes a folder from files in other formats")
-    parts, names, warnings = _read_files({path.name: path for path in paths}, columns)
+    parts, names, warnings = _read_files(folder, {path.name: path for path in paths}, columns)
     triples = np.concatenate(list(parts.values()))
     repeated = later_occurrences(triple_keys(*triples.T, *map(len, names)))
     duplicates = [f"duplicates dropped: {repeated.size} of {len(triples)} triples"] if repeated.size else []
@@ -318,7 +318,8 @@ def load_dataset(data="families", columns="hrt", download=True):
     if not os.path.isdir(folder):
         names = ", ".join(table)
         raise CardkgeError(f"no data set {data!r}: neither a folder nor one of {names}")
-    ids, (entities, relations), notes = _read_files({split: _split_file(folder, split) for split in SPLITS}, columns)
+    paths = {split: _split_file(folder, split) for split in SPLITS}
+    ids, (entities, relations), notes = _read_files(folder, paths, columns)
     splits, warnings = _clean_splits(ids, len(entities), len(relations))
     warnings += notes
     if len(relations) > len(entities):
