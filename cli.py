@@ -24,6 +24,7 @@ from cardkge_tools.shell.options import (
     jobs_option,
     json_option,
     moved_data,
+    number_options,
     refuse_given,
     run_argument,
     threads_option,
@@ -141,6 +142,7 @@ def mine(ctx, data, columns, population, confidence, likelihood, min_support, ou
 @click.option("--prefix", metavar="NAME=IRI", multiple=True, help="A prefix to shorten IRIs by; repeatable.")
 @option("--literals", choice("drop", "keep"), "drop", "Facts whose object is a literal.")
 @option("--type-relation", str, "rdf:type", "The relation that gives classes, by its short name or IRI.")
+@number_options
 @option("--keep-schema", bool, False, "Keep types, subclasses and other statements of schemas among the facts too.")
 @option("--columns", str, "hrt", "Tables: an order, or head, relation, tail by header names or numbers, with commas.")
 @option("--header", bool, False, "Tables: the first line names the columns.")
@@ -155,7 +157,7 @@ def mine(ctx, data, columns, population, confidence, likelihood, min_support, ou
 @option("--base", str, None, "RDF: the IRI that relative IRIs start from.  [default: the place of the file]")
 @option("--force", bool, False, "Replace an imported graph at --out.")
 @json_option
-def import_(files, out, bounds, prefix, force, json_file, **options):
+def import_(files, out, bounds, prefix, force, json_file, number, number_at_least, **options):
     """Make a folder of triples from FILEs: N-Triples, N-Quads, Turtle, TriG, RDF/XML, JSON-LD (extra: rdf), TSV, CSV,
     all of them .gz too, or an OpenKE folder.
 
@@ -163,10 +165,11 @@ def import_(files, out, bounds, prefix, force, json_file, **options):
     triples.tsv    the facts; `split` makes train, valid and test of them
     types.tsv      entity, class
     prefixes.tsv   what the short names stand for
-    bounds.tsv     of --bounds
+    bounds.tsv     of --bounds, --number and --number-at-least
     """
     from cardkge_tools.graph.exchange import run_import
 
+    options["numbers"] = (*number, *number_at_least)
     run_import(files, out, bounds, prefix, force, json_file, options)
 
 
