@@ -104,7 +104,7 @@ def test_the_rest_is_many_improbable_candidates():
         np.testing.assert_allclose(folded[1], apart[1][:3], atol=5e-3)
         assert folded[2] == pytest.approx(apart[1][3:].sum(), abs=5e-3)
     # without bounds Z is a product: (1 + o) for each that is told apart, exp of the sum for the rest
-    value, d_odds, d_rest = thinned_likelihood(x, math.log(0.8), found, 0.4, 0, math.inf)
+    value, d_odds, d_rest, _ = thinned_likelihood(x, math.log(0.8), found, 0.4, 0, math.inf)
     o = np.exp(x)
     expected = 0.4 * o[0] / (1 + o[0]) * np.prod((1 + 0.6 * o[1:]) / (1 + o[1:])) * math.exp(-0.8 * 0.4)
     assert math.exp(value) == pytest.approx(expected, rel=1e-12) and d_rest == pytest.approx(-0.8 * 0.4, rel=1e-12)
