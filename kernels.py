@@ -771,9 +771,25 @@ def live_candidates(scores, least, taken_starts, taken, wanted_starts, wanted, s
 
 
 @inlined
-def tilted_odds(x, tilt, p, q):
-    """p = sigma(x + tilt) and q = 1 - p, each with full relative precision; returns the sums of p and of p q."""
-    mean, variance = 0.0, 0.0
+def support(weights, least, most):
+    """least and most as far as they have weights above 0."""
+    m = len(weights) - 1
+    while least <= m and weights[least] == 0:
+        least += 1
+    if weights[m] == 0:
+        most = min(most, m)
+        while most >= 0 and weights[most] == 0:
+            most -= 1
+        if least > m:
+            most = -1
+    return least, most
+
+
+@inlined
+def tilted_odds(x, log_rest, tilt, p, q):
+    """p = sigma(x + tilt) and q = 1 - p, each with full relative precision; returns the mean and the variance of the
+    number of members, the rest a Poisson number of them."""
+    mean = variance = math.exp(log_rest + tilt)
     for t in range(len(x)):
         e = math.exp(-abs(x[t] + tilt))
         larger, smaller = 1.0 / (1.0 + e), e / (1.0 + e)
@@ -784,11 +800,16 @@ def tilted_odds(x, tilt, p, q):
 
 
 @inlined
-def find_tilt(x, end, mean, variance, p, q):
-    """Writes p and q with a tilt that brings the mean within 1/4 of `end`; returns (tilt, mean, variance). By Newton's
-    step, or half the interval where that leads out of it."""
-    tilt, margin = 0.0, math.log(len(x)) + 1
-    low, high = -np.max(x) - margin, -np.min(x) + margin
+def find_tilt(x, log_rest, end, p, q):
+    """Writes p and q with a tilt that brings the mean within 1/4 of `end`, at least 1; returns (tilt, mean, variance).
+    By Newton's step, or half the interval where that leads out of it."""
+    most, least, margin = log_rest, math.log(end) - log_rest, math.log(len(x) + 1) + 1
+    for t in range(len(x)):
+        most = max(most, x[t])
+        least = max(least, margin - x[t]) if log_rest == -np.inf else least
+    low, high = -most - margin, least + 1
+    tilt = min(0.0, math.log(end) - log_rest)
+    mean, variance = tilted_odds(x, log_rest, tilt, p, q)
     while abs(mean - end) > 0.25:
         if mean < end:
             low = tilt
@@ -796,22 +817,25 @@ def find_tilt(x, end, mean, variance, p, q):
             high = tilt
         step = tilt + (end - mean) / max(variance, 1e-3)
         tilt = step if low < step < high else (low + high) / 2
-        mean, variance = tilted_odds(x, tilt, p, q)
+        mean, variance = tilted_odds(x, log_rest, tilt, p, q)
     return tilt, mean, variance
 
 
 @inlined
-def members(order, p, q, least, most, end, tilt, more, weights, found):
+def members(order, p, q, rest, least, most, end, tilt, more, weights, found):
     """found[t] = P(t in S | the size of S is from least to most, by weights): forward and backward sums of
-    `conditioned`. more: the last size stands for itself and all above it."""
+    `conditioned`. more: the last size stands for itself and all above it. Returns the probability of these sizes, times
+    exp(tilt * end), and the expected number of members among the rest, a Poisson number with this mean beforehand."""
     n = len(order)
-    forward, row = np.empty((n, most + 1)), np.zeros(most + 1)
-    backward = np.zeros(most + 2)  # one place more: where another member leads from the last size
-    row[0] = 1.0
+    forward, backward = np.empty((n + 1, most + 1)), np.zeros(most + 2)
+    row = forward[0]
+    for j in range(most + 1):
+        row[j] = math.exp(j * math.log(rest) - rest - math.lgamma(j + 1.0)) if rest > 0 else 1.0 * (j == 0)
+    if more:
+        row[most] += max(1.0 - row.sum(), 0.0)
     for s in range(n):
         pt, qt = p[order[s]], q[order[s]]
-        here = forward[s]
-        here[:] = row
+        here, row = forward[s], forward[s + 1]
         row[0] = here[0] * qt
         for j in range(1, most + 1):
             row[j] = here[j] * qt + here[j - 1] * pt
@@ -819,17 +843,68 @@ def members(order, p, q, least, most, end, tilt, more, weights, found):
             row[most] += here[most] * pt
     for j in range(least, most + 1):
         backward[j] = weights[min(j, len(weights) - 1)] * math.exp(min(-tilt * (j - end), 0.0))
-    for s in range(n - 1, -1, -1):
-        t = order[s]
-        here = forward[s]
-        backward[most + 1] = backward[most] if more else 0.0
+    inside = outside = 0.0
+    for s in range(n - 1, -2, -1):  # the candidates, the last first, and then the rest
+        here = forward[max(s, 0)]
+        backward[most + 1] = backward[most] if more else 0.0  # where another member leads from the last size
         inside, outside = 0.0, 0.0
         for j in range(most + 1):
             inside += here[j] * backward[j + 1]
             outside += here[j] * backward[j]
-        found[t] = inside * p[t] / (inside * p[t] + outside * q[t])
-        for j in range(most + 1):
-            backward[j] = q[t] * backward[j] + p[t] * backward[j + 1]
+        if s >= 0:
+            t = order[s]
+            found[t] = inside * p[t] / (inside * p[t] + outside * q[t])
+            for j in range(most + 1):
+                backward[j] = q[t] * backward[j] + p[t] * backward[j + 1]
+    return outside, rest * inside / outside
+
+
+@inlined
+def sets_within(x, log_rest, lower, upper, weights, ordered, found):
+    """found[t] = P(t in S | lower <= |S| <= upper, by weights) of candidates with log odds x (n,), finite, and of a rest
+    whose odds, exp(log_rest) together, make a Poisson number of members (-inf: there is none); 0 where no set has such
+    a size. Returns `log_partition` (given weights of 1) and the expected number of members among the rest. ordered:
+    greater odds get no smaller answers, equal odds the same, whatever the rounding.
+
+    The sums are of probabilities, tilted (all odds times exp(tilt)) so that sizes within the bounds are likely."""
+    n, log_z, among_rest = len(x), 0.0, 0.0
+    p, q = np.empty(n), np.empty(n)
+    alone = log_rest == -np.inf
+    most = n if alone and upper >= n else int(np.floor(min(upper, 2.0**40)))
+    least, most = support(weights, max(int(np.ceil(lower)), 0), most)
+    endless = most == n if alone else upper == np.inf
+    if least > most or most <= 0 or (alone and least == n):
+        found[:] = 1.0 if least <= most and most > 0 else 0.0
+        for t in range(n):
+            log_z += found[t] * x[t]
+        return (log_z if least <= most else -np.inf), among_rest
+    mean, variance = tilted_odds(x, log_rest, 0.0, p, q)
+    tilt, end = 0.0, most
+    if mean < least or (mean > most and not endless):
+        end = least if mean < least else most
+        tilt, mean, variance = find_tilt(x, log_rest, end, p, q)
+    reach = mean + 30 + 10 * math.sqrt(variance)
+    more = endless or most > reach
+    if tilt > 0:
+        most, more = min(most, int(np.ceil(reach))), False
+    elif more:
+        most = max(least, min(len(weights) - 1, n))
+    for t in range(n):
+        log_z += max(x[t] + tilt, 0.0) + math.log1p(math.exp(-abs(x[t] + tilt)))
+    rest = math.exp(log_rest + tilt)
+    log_z += rest - tilt * end
+    if more and most == 0:
+        found[:] = p
+        return log_z, rest
+    order = np.argsort(x) if ordered else np.arange(n)
+    total, among_rest = members(order, p, q, rest, least, most, end, tilt, more, weights, found)
+    if ordered:
+        so_far = found[order[0]]
+        for s in range(1, n):
+            t = order[s]
+            so_far = found[t] if found[t] > so_far and x[t] > x[order[s - 1]] else so_far
+            found[t] = so_far
+    return log_z + math.log(total), among_rest
 
 
 @compiled
@@ -847,21 +922,6 @@ def size_chances(starts, p, sizes):
             row[0] *= 1.0 - p[t]
 
 
-@inlined
-def support(weights, least, most):
-    """least and most as far as they have weights above 0."""
-    m = len(weights) - 1
-    while least <= m and weights[least] == 0:
-        least += 1
-    if weights[m] == 0:
-        most = min(most, m)
-        while most >= 0 and weights[most] == 0:
-            most -= 1
-        if least > m:
-            most = -1
-    return least, most
-
-
 @compiled
 def condition_sets(first, last, starts, log_odds, lower, upper, weights, answers):
     """answers[starts[i] : starts[i + 1]] = `conditioned` of these log odds, finite, lower[i], upper[i] (float64, less
@@ -869,35 +929,7 @@ def condition_sets(first, last, starts, log_odds, lower, upper, weights, answers
     has such a size."""
     for i in range(first, last):
         x, found = log_odds[starts[i] : starts[i + 1]], answers[starts[i] : starts[i + 1]]
-        n, p, q = len(x), np.empty(len(x)), np.empty(len(x))
-        least = max(int(np.ceil(lower[i])), 0)
-        most = n if upper[i] >= n else int(np.floor(upper[i]))
-        w = weights[min(i, len(weights) - 1)]
-        least, most = support(w, least, most)
-        if least > most or most <= 0 or least == n:
-            found[:] = 1.0 if least <= most and most > 0 else 0.0
-            continue
-        mean, variance = tilted_odds(x, 0.0, p, q)
-        tilt, end = 0.0, most
-        if mean < least or mean > most:
-            end = least if mean < least else most
-            tilt, mean, variance = find_tilt(x, end, mean, variance, p, q)
-        reach = mean + 30 + 10 * math.sqrt(variance)
-        more = most == n or most > reach
-        if tilt > 0:
-            most, more = min(most, int(np.ceil(reach))), False
-        elif more:
-            most = max(least, min(len(w) - 1, n))
-        if more and most == 0:
-            found[:] = p
-            continue
-        order = np.argsort(x)
-        members(order, p, q, least, most, end, tilt, more, w, found)
-        so_far = found[order[0]]
-        for s in range(1, n):  # greater odds, no smaller answer; equal odds, the same
-            t = order[s]
-            so_far = found[t] if found[t] > so_far and x[t] > x[order[s - 1]] else so_far
-            found[t] = so_far
+        sets_within(x, -np.inf, lower[i], upper[i], weights[min(i, len(weights) - 1)], True, found)
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -905,117 +937,7 @@ def condition_sets(first, last, starts, log_odds, lower, upper, weights, answers
 # ------------------------------------------------------------------------------------------------------------------
 
 
-FAR = 200  # an upper bound that lies this far above the number of candidates that are told apart is taken for none
-
-
-@compiled
-def add_sets(sign, x, rest, least, most, sums, back, d):
-    """sign * log Z of candidates with log odds x (n,), and of others, whose odds sum to `rest`, on the sets of least to
-    most members (most < 0: of any number); sign times its derivatives by x, and by the logarithm of rest, are added to
-    d[:n] and d[n]. sums (n + 1, at least the larger bound + 1), back: room to work in."""
-    if most == 0:  # the empty set alone
-        return 0.0
-    if most > 0:
-        return add_window(sign, x, rest, max(least, 0), most, sums, back, d)
-    total = rest
-    for t in range(len(x)):
-        total += max(x[t], 0.0) + math.log1p(math.exp(-abs(x[t])))
-    if least > 0:
-        return sign * total + add_least(sign, x, rest, least, sums, back, d)
-    for t in range(len(x)):
-        d[t] += sign * sigma(x[t])
-    d[len(x)] += sign * rest
-    return sign * total
-
-
-@compiled
-def add_least(sign, x, rest, least, sums, back, d):
-    """sign * log P(at least so many members) of independent candidates; the rest as `add_sets`, whose derivatives are
-    those of log Z. sums[i, j] is the probability of j of the first i, that of `least` and more in the last place."""
-    n, term, held = len(x), math.exp(-rest), 0.0
-    for j in range(least):
-        sums[0, j] = term
-        held += term
-        term *= rest / (j + 1)
-    tail, j = 0.0, least
-    while rest < 30 and term > 1e-18 * tail and term > 0:
-        tail += term
-        j += 1
-        term *= rest / j
-    sums[0, least] = tail if rest < 30 else max(1 - held, 0.0)
-    for t in range(n):
-        p, q = sigma(x[t]), sigma(-x[t])
-        sums[t + 1, 0] = sums[t, 0] * q
-        for j in range(1, least):
-            sums[t + 1, j] = sums[t, j] * q + sums[t, j - 1] * p
-        sums[t + 1, least] = sums[t, least] + sums[t, least - 1] * p
-    chance = max(sums[n, least], 1e-300)
-    back[:least] = 0.0
-    back[least] = 1 / chance
-    for t in range(n - 1, -1, -1):
-        p, q = sigma(x[t]), sigma(-x[t])
-        member = sums[t, least] * back[least]
-        for j in range(least):
-            member += sums[t, j] * back[j + 1]
-            back[j] = back[j] * q + back[j + 1] * p
-        d[t] += sign * p * member
-    member = sums[0, least] * back[least]
-    for j in range(least):
-        member += sums[0, j] * back[j + 1]
-    d[n] += sign * rest * member
-    return sign * math.log(chance)
-
-
-@compiled
-def add_window(sign, x, rest, least, most, sums, back, d):
-    """`add_sets` given an upper bound. Odds are divided by the greatest, so that no sum of products is huge: sums[i, j]
-    is that over the sets of j of the first i."""
-    n, greatest = len(x), max(math.log(rest), -700.0) if rest > 0 else -700.0
-    for t in range(n):
-        greatest = max(greatest, x[t])
-    sums[0, 0] = 1.0
-    for j in range(1, most + 1):
-        sums[0, j] = sums[0, j - 1] * rest * math.exp(-greatest) / j
-    for t in range(n):
-        odds = math.exp(x[t] - greatest)
-        sums[t + 1, 0] = 1.0
-        for j in range(1, most + 1):
-            sums[t + 1, j] = sums[t, j] + odds * sums[t, j - 1]
-    total, scaled = -np.inf, 0.0
-    for j in range(least, most + 1):
-        back[j] = math.log(sums[n, j]) + j * greatest if sums[n, j] > 0 else -np.inf
-        total = max(total, back[j])
-    if total == -np.inf:  # below all that a float can tell
-        return sign * -700.0
-    for j in range(least, most + 1):
-        scaled += math.exp(back[j] - total)
-    total += math.log(scaled)
-    for j in range(most + 1):  # a size that is next to impossible has no say: its factor may be beyond all floats
-        back[j] = math.exp(j * greatest - total) if j >= least and back[j] > total - 60 else 0.0
-    for t in range(n - 1, -1, -1):
-        odds, member = math.exp(x[t] - greatest), 0.0
-        for j in range(most):
-            member += sums[t, j] * back[j + 1]
-            back[j] += odds * back[j + 1]
-        d[t] += sign * odds * member
-    for j in range(1, most + 1):
-        d[n] += sign * j * sums[0, j] * back[j]
-    return sign * total
-
-
-@compiled
-def largest_sets(chosen, starts, least, most):
-    """The most candidates of the chosen (h, r), and the largest bound that counts."""
-    longest, widest = 0, 0
-    for at in chosen:
-        longest = max(longest, starts[at + 1] - starts[at])
-        widest = max(widest, least[at])
-        if most[at] < starts[at + 1] - starts[at] + FAR:
-            widest = max(widest, most[at])
-    return longest, widest
-
-
-@compiled
+@inlined
 def odds_below(x, logit):
     """`calibrated_log_odds` of one x, held within 300 of 0: (log o, its derivatives by x, by the ceiling's logit)."""
     x, other = min(max(x, -300.0), 300.0), sigma(-logit)  # 1 - c
@@ -1030,67 +952,59 @@ def thinned_sets(first, last, chosen, starts, candidates, queries, parameters, v
     a range.
 
     starts (n + 1,): where the candidates of each (h, r) stand. candidates: log softmax, found (bool), weights, each
-    (rows,); those of weight 1 are told apart. queries: features (n, F), least and most (n,) int64, the bounds less the
-    known tails, known shares and shares (n,), float64.
+    (rows,); those of weight 1 are told apart. queries: features (n, F), lower and upper bounds less the known tails,
+    known shares and shares (n,), float64.
     """
     log_softmax, found, weights = candidates
-    features, least, most, known_share, share = queries
-    longest, widest = largest_sets(chosen[first:last], starts, least, most)
-    sums, back = np.empty((longest + 1, widest + 2)), np.empty(widest + 2)
-    x, d, of = np.empty(longest), np.empty(longest + 1), np.empty(longest, np.int64)
-    outside, d_outside = np.empty(longest), np.empty(longest + 1)
-    d_x, d_ceiling = np.empty(longest), np.empty(longest)
+    features, lower, upper, known_share, share = queries
+    longest = 0
+    for i in range(first, last):
+        longest = max(longest, starts[chosen[i] + 1] - starts[chosen[i]])
+    odds, x, chances, d, d_x, d_ceiling = np.empty((6, longest))
+    of, places, ones = np.empty(longest, np.int64), np.empty(longest, np.int64), np.ones(1)
     slope, logit = math.exp(parameters[0]), parameters[-1]
     for i in range(first, last):
-        at, row, value = chosen[i], gradients[i], 0.0
-        offset = 0.0
+        at, row, value, offset = chosen[i], gradients[i], 0.0, 0.0
         for f in range(features.shape[1]):
             offset += parameters[1 + f] * features[at, f]
         n, size, rest, rest_x, rest_slope, rest_ceiling = 0, 0, 0.0, 0.0, 0.0, 0.0
+        unknown, left = math.log1p(-known_share[at]), math.log1p(-share[at])
         for t in range(starts[at], starts[at + 1]):
             log_odds, by_x, by_ceiling = odds_below(slope * log_softmax[t] + offset, logit)
             if weights[t] == 1:
-                x[n], d_x[n], d_ceiling[n], of[n] = log_odds, by_x, by_ceiling, t
+                odds[n], d[n], d_x[n], d_ceiling[n], of[n] = log_odds + unknown, 0.0, by_x, by_ceiling, t
+                if found[t]:
+                    value, d[n], size = value + math.log(share[at]) + odds[n], 1.0, size + 1
                 n += 1
             else:
-                odds = weights[t] * math.exp(log_odds)
-                rest += odds
-                rest_x += odds * by_x
-                rest_slope += odds * by_x * log_softmax[t]
-                rest_ceiling += odds * by_ceiling
-        unknown, left = math.log1p(-known_share[at]), math.log1p(-share[at])
-        m = 0
+                each = weights[t] * math.exp(log_odds)
+                rest += each
+                rest_x += each * by_x
+                rest_slope += each * by_x * log_softmax[t]
+                rest_ceiling += each * by_ceiling
+        log_rest, d_rest = math.log(rest) + unknown if rest > 0 else -np.inf, 0.0
+        for thinned in range(2):  # Z, and then Z' of the candidates outside V
+            m, sign, less, by = 0, 2.0 * thinned - 1.0, thinned * size, thinned * left
+            for t in range(n):
+                if not (thinned and found[of[t]]):
+                    x[m], places[m] = odds[t] + by, t
+                    m += 1
+            log_z, among_rest = sets_within(
+                x[:m], log_rest + by, lower[at] - less, upper[at] - less, ones, False, chances[:m]
+            )
+            value += sign * log_z
+            d_rest += sign * among_rest
+            for t in range(m):
+                d[places[t]] += sign * chances[t]
+        by_x, by_slope, by_ceiling = 0.0, 0.0, 0.0
         for t in range(n):
-            x[t] += unknown
-            d[t] = 0.0
-            if found[of[t]]:
-                size += 1
-                value += math.log(share[at]) + x[t]
-            else:
-                outside[m] = x[t] + left
-                d_outside[m] = 0.0
-                m += 1
-        d[n] = d_outside[m] = 0.0
-        rest *= math.exp(unknown)
-        limit = most[at] if most[at] < starts[at + 1] - starts[at] + FAR else -1
-        value += add_sets(-1.0, x[:n], rest, least[at], limit, sums, back, d)
-        limit = limit - size if limit >= 0 else -1
-        value += add_sets(1.0, outside[:m], rest * math.exp(left), least[at] - size, limit, sums, back, d_outside)
-        m, by_x, by_slope, by_ceiling = 0, 0.0, 0.0, 0.0
-        for t in range(n):
-            if found[of[t]]:
-                each = 1 + d[t]
-            else:
-                each = d[t] + d_outside[m]
-                m += 1
-            by_x += each * d_x[t]
-            by_slope += each * d_x[t] * log_softmax[of[t]]
-            by_ceiling += each * d_ceiling[t]
+            by_x += d[t] * d_x[t]
+            by_slope += d[t] * d_x[t] * log_softmax[of[t]]
+            by_ceiling += d[t] * d_ceiling[t]
         if rest > 0:
-            each = (d[n] + d_outside[m]) * math.exp(unknown) / rest
-            by_x += each * rest_x
-            by_slope += each * rest_slope
-            by_ceiling += each * rest_ceiling
+            by_x += d_rest * rest_x / rest
+            by_slope += d_rest * rest_slope / rest
+            by_ceiling += d_rest * rest_ceiling / rest
         values[i] = value
         row[0], row[-1] = by_slope * slope, by_ceiling
         for f in range(features.shape[1]):

@@ -71,8 +71,8 @@ ERRORS = [
     Error(
         "calibrate: what drawn candidates stand for is left out (kernel)",
         "kernels.py",
-        "odds = weights[t] * math.exp(log_odds)",
-        "odds = math.exp(log_odds)",
+        "each = weights[t] * math.exp(log_odds)",
+        "each = math.exp(log_odds)",
         SHARE,
     ),
     Error(
@@ -120,8 +120,8 @@ ERRORS = [
     Error(
         "calibrate: Z' of sizes that are not less |V| (kernel)",
         "kernels.py",
-        "limit = limit - size if limit >= 0 else -1",
-        "limit = limit if limit >= 0 else -1",
+        "thinned * size, thinned * left",
+        "0, thinned * left",
         "tests/test_calibration.py::test_the_kernel_is_the_definition",
     ),
     Error(
@@ -162,8 +162,8 @@ ERRORS = [
     Error(
         "calibrate: known tails are not taken off the upper bound",
         CALIBRATION,
-        "np.minimum(np.floor(limits[of, 1]) - counts, NO_LIMIT)",
-        "np.minimum(np.floor(limits[of, 1]), NO_LIMIT)",
+        "np.floor(limits[of, 1]) - counts",
+        "np.floor(limits[of, 1])",
         "tests/test_calibration.py::test_each_fact_of_valid_is_asked_once_while_the_others_are_known",
     ),
     Error(

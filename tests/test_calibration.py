@@ -19,6 +19,7 @@ from cardkge_tools.definitions.counting import (
     N_FEATURES,
     calibrated_log_odds,
     calibration_objective,
+    log_partition,
     pair_features,
     thinned_likelihood,
 )
@@ -160,7 +161,7 @@ def as_queries(queries):
     rows = tuple(np.concatenate([q[name] for q in queries]) for name in ("log_softmax", "found", "weights"))
     return Turns(
         np.append(0, np.cumsum([len(q["found"]) for q in queries])), rows, column("features"),
-        column("lower").astype(np.int64), np.minimum(column("upper"), calibration.NO_LIMIT).astype(np.int64),
+        column("lower").astype(float), column("upper").astype(float),
         column("known_share"), column("share"), column("weight"), np.zeros(len(queries), int), np.zeros(3), np.ones(3),
     )  # fmt: skip
 
@@ -169,7 +170,7 @@ def by_kernel(queries, parameters, chosen=None):
     """(log P(V), its gradient) of each of the chosen Turns."""
     chosen = np.arange(len(queries.relations)) if chosen is None else chosen
     values, gradients = np.empty(len(chosen)), np.empty((len(chosen), len(parameters)))
-    of = queries.features, queries.least, queries.most, queries.known_share, queries.share
+    of = queries.features, queries.lower, queries.upper, queries.known_share, queries.share
     half = len(chosen) // 2
     for part in ((0, half), (half, len(chosen))):
         kernels.thinned_sets(*part, chosen, queries.starts, queries.rows, of, parameters, values, gradients)
@@ -199,6 +200,29 @@ def test_the_kernel_is_the_definition(bounds, seed, spread):
         expected = calibration_objective(parameters, [queries[i] | {"weight": 1.0}], zero, zero)
         assert value == pytest.approx(-expected[0], rel=1e-9, abs=1e-9)
         np.testing.assert_allclose(gradient, -expected[1], rtol=1e-7, atol=1e-9 * max(1, abs(value)))
+
+
+@pytest.mark.parametrize(("mean", "spread", "lower", "upper"), [
+    (0, 1, 0, 1500), (-250, 20, 0, 2), (-250, 20, 900, math.inf), (200, 60, 0, 700), (-290, 3, 2, 3),
+])  # fmt: skip
+def test_five_thousand_candidates_and_extreme_odds(mean, spread, lower, upper):
+    """Products of odds far beyond all floats, and chances far below: value and slope are those of sums in logarithms."""
+    rng, n, v = np.random.default_rng(8), 5000, 0.3
+    x, weights = np.clip(rng.normal(mean, spread, n), -299, 299), np.ones(n)
+    found = np.arange(n) < 2
+    weights[-3:] = 7.5
+    given = query(x, found, [0.0, 1.0], lower, upper, share=v, weights=weights)
+    values, gradients = by_kernel(as_queries([given]), np.array([0.0, 0, 0, 750]))
+
+    def log_p(by):
+        """log P(V) where all log odds are greater by so much."""
+        odds, rest = x[:-3] + by, np.logaddexp.reduce(x[-3:] + by + math.log(7.5))
+        left, kept = math.log1p(-v), ~found[:-3]
+        thinned = log_partition(odds[kept] + left, rest + left, lower - 2, upper - 2)
+        return 2 * math.log(v) + odds[:2].sum() + thinned - log_partition(odds, rest, lower, upper)
+
+    assert values[0] == pytest.approx(log_p(0), rel=1e-9)
+    assert gradients[0][2] == pytest.approx((log_p(1e-3) - log_p(-1e-3)) / 2e-3, rel=1e-4, abs=1e-3)
 
 
 def test_the_kernel_is_finite_far_out():
@@ -233,10 +257,10 @@ def test_the_fit_finds_what_the_data_was_drawn_from(lower, upper):
     odds = calibrated_log_odds(np.repeat(true[None, None], m, 1), x, features[:, None])[0]
     facts = sample(rng, odds, lower, upper)
     found = facts & (rng.random((n, m)) < v)
-    limits = np.full(n, lower), np.full(n, min(upper, calibration.NO_LIMIT))
+    limits = np.full(n, lower, float), np.full(n, upper, float)
     queries = Turns(
         np.arange(0, n * m + 1, m), (x.ravel(), found.ravel(), np.ones(n * m)), features,
-        *(each.astype(np.int64) for each in limits), np.zeros(n), np.full(n, v), np.ones(n), np.zeros(n, int),
+        *limits, np.zeros(n), np.full(n, v), np.ones(n), np.zeros(n, int),
         np.zeros(3), np.ones(3),
     )  # fmt: skip
     fitted = fit(queries, 1, 1)[0]
@@ -317,7 +341,7 @@ def test_each_fact_of_valid_is_asked_once_while_the_others_are_known(graph, monk
     sizes = []
     for i, part in enumerate(places):
         if (weights[part] > 1).any() and queries.relations[i] == 0:  # some of the rest was drawn
-            known = 9 - queries.most[i]
+            known = 9 - int(queries.upper[i])
             assert weights[part].sum() == pytest.approx(60 - known - (not loops[0]))
             assert (np.exp(x[part]) @ weights[part]) == pytest.approx(1, abs=0.35)
             sizes.append(known)

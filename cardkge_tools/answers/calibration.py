@@ -24,7 +24,6 @@ FOLDS = 5  # parts of valid, of which one at a time is asked while the others ar
 COMMON = 0.3  # precision of the prior, around 0, of what all relations have in common
 PRIOR = 0.05  # precision of a relation's calibration around that of all; as the next, chosen by folds within valid
 CEILING = 4.0, 0.15  # mean and precision of the logit of a relation's ceiling
-NO_LIMIT = 2**40  # in the place of an infinite upper bound
 MOST_KNOWN = 1000  # tails; a CountPrior says nothing of heads with more
 GROUPS = 13  # of numbers of known tails, which a CountPrior tells apart
 SIZES = 16  # numbers of new tails that a CountPrior tells apart, the last with all above it
@@ -137,14 +136,14 @@ class Candidates:
 @dataclass(eq=False)
 class Turns:
     """(h, r) as `kernels.thinned_sets` takes them, ordered by relation: starts (n + 1,); log_softmax, found, weights
-    (rows,); features (n, F), least, most (n,) int64; known_share, share, weight, relations (n,). centre, scale (3,):
+    (rows,); features (n, F); lower, upper: bounds less the known tails, known_share, share, weight, relations (n,). centre, scale (3,):
     of `pair_features`."""
 
     starts: np.ndarray
     rows: tuple
     features: np.ndarray
-    least: np.ndarray
-    most: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
     known_share: np.ndarray
     share: np.ndarray
     weight: np.ndarray
@@ -180,11 +179,10 @@ def _in_turn(candidates, relations, weights, share, limits):
     best = np.full(len(of), -np.inf)
     np.maximum.at(best, query, candidates.scores[places])
     sizes = np.bincount(query[found[places]], minlength=len(of))
-    least = np.maximum(np.ceil(limits[of, 0]) - counts, 0)
-    most = np.minimum(np.floor(limits[of, 1]) - counts, NO_LIMIT)
+    lower, upper = np.ceil(limits[of, 0]) - counts, np.floor(limits[of, 1]) - counts
     total = candidates.total[of] - (counts - candidates.known[of])
     sound = (
-        (most > 0) & (sizes <= most) & (least <= total)
+        (upper > 0) & (sizes <= upper) & (lower <= total)
     )  # else bounds leave nothing to learn, or facts contradict them
     chosen = sound[query]
     v = share[relations[of]]
@@ -201,8 +199,8 @@ def _in_turn(candidates, relations, weights, share, limits):
             candidates.weights[places[chosen]],
         ),
         np.ascontiguousarray(features[sound]),
-        least[sound].astype(np.int64),
-        most[sound].astype(np.int64),
+        lower[sound],
+        upper[sound],
         (v * (FOLDS - 1) / FOLDS)[sound],
         (v / FOLDS / (1 - v * (FOLDS - 1) / FOLDS))[sound],
         weight[sound],
@@ -235,7 +233,7 @@ def _objective(queries, chosen, prior, pool, parameters):
     """(value, gradient, curvature) of `calibration_objective` over the chosen queries. The curvature is the sum of the
     outer products of the gradients of each, and the prior's: near the least value its mean is the true one."""
     values, gradients = np.empty(len(chosen)), np.empty((len(chosen), len(parameters)))
-    of = queries.features, queries.least, queries.most, queries.known_share, queries.share
+    of = queries.features, queries.lower, queries.upper, queries.known_share, queries.share
     pool.run(
         kernels.thinned_sets, len(chosen), chosen, queries.starts, queries.rows, of, parameters, values, gradients,
         size=1024,
