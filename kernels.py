@@ -737,6 +737,25 @@ def log_sums(scores, largest, sums):
 
 
 @compiled
+def softmax_rows(scores, largest, weights, sums):
+    """Replaces scores[i] by weights[i] softmax, and adds to sums[i] (n,) float64, which holds the sum of exponentials
+    of what is not in the row, that of exp(scores[i, t] - largest[i]). What is below largest[i] by 87 or more counts as
+    1.6e-38. scores (n, m) float; largest, weights (n,); a NaN makes the row NaN."""
+    for i in range(scores.shape[0]):
+        row, total = scores[i], sums[i]
+        for start in range(0, len(row), 256):  # by chunks, in vector registers
+            part, chunk = row[start : start + 256], scores.dtype.type(0)
+            for j in range(len(part)):
+                part[j] = exp(part[j] - largest[i])
+                chunk += part[j]
+            total += chunk
+        sums[i] = total
+        scale = scores.dtype.type(weights[i] / total)
+        for j in range(len(row)):
+            row[j] *= scale
+
+
+@compiled
 def live_candidates(scores, least, taken_starts, taken, wanted_starts, wanted, starts, ids):
     """The tails worth looking at, ids[starts[i] : starts[i + 1]], ascending, of row i of scores (n, N): those with a
     score of at least least[i], and wanted[wanted_starts[i] : wanted_starts[i + 1]] whatever their scores, without

@@ -480,3 +480,21 @@ def test_interpreted_and_bounds_checked(variable, tmp_path):
     )
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     assert "passed" in result.stdout
+
+
+@pytest.mark.parametrize("dtype, error", [("float32", 2e-6), ("float64", 1e-13)])
+def test_softmax_rows(dtype, error):
+    rng = np.random.default_rng(7)
+    scores = (5 * rng.normal(size=(5, 700))).astype(dtype)
+    scores[1] *= 30
+    scores[2, ::3] = -np.inf
+    largest, weights = scores.max(1), np.array([1.0, 2.5, 0.25, 3, 1])
+    others = np.array([0, 0, 7.5, 1e3, 0])
+    terms = np.exp(scores.astype(np.float64) - largest[:, None])
+    totals = terms.sum(1) + others
+    kernels.softmax_rows(scores, largest, weights, others)
+    np.testing.assert_allclose(others, totals, rtol=error)
+    np.testing.assert_allclose(scores, weights[:, None] * terms / totals[:, None], rtol=2 * error, atol=1e-37)
+    scores[4, 3] = np.nan
+    kernels.softmax_rows(scores, scores.max(1), weights, others)
+    assert np.isnan(scores[4]).all() and np.isfinite(scores[:4]).all()

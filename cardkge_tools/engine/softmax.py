@@ -71,16 +71,15 @@ class Targets:
         scores[masked, self.masked[part][masked]] = -np.inf
         if self.log_weights is not None:
             scores += self.log_weights
-        top = scores.max(1, keepdims=True)
-        losses = -np.bincount(rows, times * (scores[rows, answers] - top[rows, 0]), len(scores))
-        np.subtract(scores, top, out=scores)
-        np.exp(scores, out=scores)
+        top = scores.max(1)
+        right = scores[rows, answers].astype(np.float64) - top[rows]
+        losses = -np.bincount(rows, times * right, len(scores))
         # Answers are added in float64: softmax - 1 of a certain answer then has the precision of the sum of all others.
-        right = scores[rows, answers].astype(np.float64)
-        scores[rows, answers] = 0
-        total = scores.sum(1) + np.bincount(rows, right, len(scores))
+        right = np.exp(right)
+        scores[rows, answers] = -np.inf
+        total = np.bincount(rows, right, len(scores))
+        kernels.softmax_rows(scores, top, self.weight * counts, total)
         losses += counts * np.log(total)
-        scores *= (self.weight * counts / total).astype(scores.dtype)[:, None]
         scores[rows, answers] = self.weight * (counts[rows] * right - times * total[rows]) / total[rows]
         scores[pushed] += d_penalty
         return self.weight * losses, penalties
