@@ -364,6 +364,7 @@ def calibrate(folder, data, json_file, threads, **options):
 @option("--queries", FILE, None, "The (h, r) to complete, `head TAB relation` a line.  [default: all in scope]")
 @option("--known", choice("train", "valid", "all"), "all", "What is no new fact: train, with valid, with test too.")
 @acceptance_options
+@option("--guess", bool, False, "Names too that only a lower bound asks for, far beyond what the model expects.")
 @conditions_option
 @option(
     "--out",

@@ -163,18 +163,20 @@ def as_queries(queries):
         np.append(0, np.cumsum([len(q["found"]) for q in queries])), rows, column("features"),
         column("lower").astype(float), column("upper").astype(float),
         column("known_share"), column("share"), column("weight"), np.zeros(len(queries), int), np.zeros(3), np.ones(3),
+        np.array([q.get("unseen", 0.0) for q in queries]),
     )  # fmt: skip
 
 
 def by_kernel(queries, parameters, chosen=None):
     """(log P(V), its gradient) of each of the chosen Turns."""
     chosen = np.arange(len(queries.relations)) if chosen is None else chosen
-    values, gradients = np.empty(len(chosen)), np.empty((len(chosen), len(parameters)))
-    of = queries.features, queries.lower, queries.upper, queries.known_share, queries.share
+    values, gradients = np.empty(len(chosen)), np.empty((len(chosen), len(parameters) + 1))
+    of = queries.features, queries.lower, queries.upper, queries.known_share, queries.share, queries.unseen
     half = len(chosen) // 2
     for part in ((0, half), (half, len(chosen))):
         kernels.thinned_sets(*part, chosen, queries.starts, queries.rows, of, parameters, values, gradients)
-    return values, gradients
+    assert (gradients[queries.unseen[chosen] == 0, -1] == 0).all()
+    return values, gradients[:, : len(parameters) + queries.unseen.any()]
 
 
 def test_sizes_beyond_all_candidates_have_no_say():
@@ -189,15 +191,16 @@ def test_sizes_beyond_all_candidates_have_no_say():
 
 
 @settings(max_examples=60)
-@given(st.sampled_from(BOUNDS), st.integers(0, 10**6), st.sampled_from([0.3, 0.7, 1.2]))
-def test_the_kernel_is_the_definition(bounds, seed, spread):
+@given(st.sampled_from(BOUNDS), st.integers(0, 10**6), st.sampled_from([0.3, 0.7, 1.2]), st.booleans())
+def test_the_kernel_is_the_definition(bounds, seed, spread, unseen):
     rng = np.random.default_rng(seed)
-    queries = [drawn(rng, bounds) for _ in range(4)]
+    queries = [drawn(rng, bounds) | {"unseen": unseen * rng.uniform(0.1, 4)} for _ in range(4)]
     parameters = rng.normal(0, spread, 5)
-    chosen, zero = np.array([0, 2, 3]), np.zeros(5)
+    chosen, zero = np.array([0, 2, 3]), np.zeros(5 + unseen)
     values, gradients = by_kernel(as_queries(queries), parameters, chosen)
     for i, value, gradient in zip(chosen, values, gradients, strict=True):
-        expected = calibration_objective(parameters, [queries[i] | {"weight": 1.0}], zero, zero)
+        given = np.append(parameters, np.zeros(int(unseen)))
+        expected = calibration_objective(given, [queries[i] | {"weight": 1.0}], zero, zero)
         assert value == pytest.approx(-expected[0], rel=1e-9, abs=1e-9)
         np.testing.assert_allclose(gradient, -expected[1], rtol=1e-7, atol=1e-9 * max(1, abs(value)))
 
@@ -206,7 +209,7 @@ def test_the_kernel_is_the_definition(bounds, seed, spread):
     (0, 1, 0, 1500), (-250, 20, 0, 2), (-250, 20, 900, math.inf), (200, 60, 0, 700), (-290, 3, 2, 3),
 ])  # fmt: skip
 def test_five_thousand_candidates_and_extreme_odds(mean, spread, lower, upper):
-    """Products of odds far beyond all floats, and chances far below: value and slope are those of sums in logarithms."""
+    """Products of odds beyond all floats, and chances far below: value and slope are those of sums of logarithms."""
     rng, n, v = np.random.default_rng(8), 5000, 0.3
     x, weights = np.clip(rng.normal(mean, spread, n), -299, 299), np.ones(n)
     found = np.arange(n) < 2
@@ -263,7 +266,7 @@ def test_the_fit_finds_what_the_data_was_drawn_from(lower, upper):
         *limits, np.zeros(n), np.full(n, v), np.ones(n), np.zeros(n, int),
         np.zeros(3), np.ones(3),
     )  # fmt: skip
-    fitted = fit(queries, 1, 1)[0]
+    fitted = fit(queries, 1, 1)[0, :-1]
     judged = [0] if lower == upper else [0, 1, 4, 7]
     values, gradients = by_kernel(queries, fitted)
     error = np.sqrt(np.maximum(np.diag(np.linalg.pinv(gradients.T @ gradients)), 0))
@@ -280,7 +283,7 @@ def test_a_relation_is_held_at_what_all_have_in_common():
     many[-2:] = [each | {"weight": 0.05} for each in many[-2:]]
     queries = as_queries(many)
     queries.relations = np.repeat([0, 1, 3], [200, 98, 2])  # 2 has no query
-    loose, tight = (fit(queries, 4, 1, precision) for precision in (0.05, 1e6))
+    loose, tight = (fit(queries, 4, 1, precision)[:, :-1] for precision in (0.05, 1e6))
     np.testing.assert_allclose(tight[:, :-1], np.tile(tight[2, :-1], (4, 1)), atol=1e-2)
     np.testing.assert_allclose(loose[2], np.append(tight[2, :-1], calibration.CEILING[0]), atol=1e-6)
     zero = np.zeros(N_FEATURES + 2)  # what is common is the fit of all, held at 0, the ceiling apart
@@ -288,7 +291,7 @@ def test_a_relation_is_held_at_what_all_have_in_common():
     assert np.abs(gradient[:-1]).max() < 0.1 and np.abs(loose[2, :-1]).max() > 0.02
     away = np.abs(loose - loose[2])[:, :-1].max(1)
     assert away[0] > 0.1 and away[0] > away[3] > away[2] == 0
-    np.testing.assert_array_equal(loose, fit(queries, 4, 2, 0.05))
+    np.testing.assert_array_equal(loose, fit(queries, 4, 2, 0.05)[:, :-1])
     # at the minimum of the definition: its gradient is 0
     centre = np.append(loose[2, :-1], calibration.CEILING[0])
     strength = np.append(np.full(N_FEATURES + 1, 0.05), calibration.CEILING[1])

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 import kernels
-from cardkge import CardkgeError, as_bounds, probability, triple_keys
+from cardkge import CardkgeError, as_bounds, triple_keys
+from cardkge_tools.answers.sizes import are_guesses, chances_of_none
 from cardkge_tools.definitions.counting import calibrated_log_odds, pair_features
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.batches import Threads, sorted_distinct
@@ -46,7 +47,8 @@ class Decoded:
 
     starts (n + 1,) int64; of each candidate its pair (row), id, score, and the probability p that it is a fact; of each
     pair (n,) its known tails, how many candidates it has in all, whether the data contradicts its bounds, and where the
-    Decoder is asked for it (with_none) the probability that it has no tail but the known ones.
+    Decoder is asked for it (with_none) the probability that it has no tail but the known ones; of each pair whether its
+    names are guesses, to be left out.
     """
 
     starts: np.ndarray
@@ -58,6 +60,7 @@ class Decoded:
     candidates: np.ndarray
     contradicted: np.ndarray
     none: np.ndarray | None = None
+    guesses: np.ndarray | None = None
 
     def expected(self):
         """(n,): the expected number of tails of each pair, the known ones among them."""
@@ -82,7 +85,7 @@ class Decoder:
         self.model, self.calibration, self.floor = model, calibration, LEFT_OUT / model.n_entities
         self.bounds = as_bounds(bounds, model.n_relations)
         self.known, self.excluded, self.wanted = known, known if excluded is None else excluded, wanted
-        self.with_none = False
+        self.with_none = self.with_guesses = False
         self.inverse, self._full = self.bounds.is_bounded(inverse=True), {}
 
     def decode(self, heads, relations, scores, need=0.0):
@@ -127,11 +130,15 @@ class Decoder:
         open_row = row[~full]
         p, open_p = np.zeros(len(ids)), np.empty(len(open_row))
         open_starts = np.searchsorted(open_row, np.arange(n + 1))
-        kernels.condition_sets(0, n, open_starts, odds[~full], lower, upper, weights, open_p)
+        unseen = self.calibration.unseen_of(relations)
+        kernels.condition_sets(0, n, open_starts, odds[~full], lower, upper, weights, unseen, open_p)
         p[~full] = open_p
-        contradicted = (upper < 0) | (np.ceil(lower) > candidates - np.bincount(row[full], minlength=n))
-        none = chances_of_none(open_starts, odds[~full], (lower, upper), weights) if self.with_none else None
-        return Decoded(starts, row, ids, found, p, count, candidates, contradicted, none)
+        contradicted = np.ceil(lower) > candidates - np.bincount(row[full], minlength=n)  # unless others make it up
+        contradicted = (upper < 0) | (contradicted & (unseen == 0))
+        none = chances_of_none(open_starts, odds[~full], (lower, upper), weights, unseen) if self.with_none else None
+        guesses = are_guesses(open_starts, odds[~full], lower, unseen)
+        guesses &= ~contradicted & (not self.with_guesses)
+        return Decoded(starts, row, ids, found, p, count, candidates, contradicted, none, guesses)
 
     def room_of_tails(self, relations, tails):
         """(n,): how many new heads each (r, t) may get, by bounds of the inverse."""
@@ -185,25 +192,10 @@ class Decoder:
             scored_blocks(self.model, Queries(heads, relations), pool, each, block_of(self.model.n_entities), progress)
 
 
-def chances_of_none(starts, odds, limits, weights):
-    """(n,): the probability that none of the candidates of each pair is a fact, given its bounds: P(0) w_0 over the sum
-    of P(j) w_j for j within the limits (lower, upper), P(j) the probability of j facts among independent candidates.
-
-    odds: log odds of the candidates, those of pair i at starts[i] : starts[i + 1]; limits: two arrays (n,), of new
-    tails; weights (1 or n, m + 1), the last of all sizes from m on."""
-    lower, upper = limits
-    width = max(int(np.minimum(upper, np.diff(starts)).max(initial=0)) + 2, weights.shape[1], 2)
-    sizes, chances = np.arange(width), np.empty((len(lower), width))
-    kernels.size_chances(starts, probability(odds), chances)
-    within = (lower[:, None] <= sizes) & (sizes <= upper[:, None])
-    chances *= within * weights[:, np.minimum(sizes, weights.shape[1] - 1)]
-    total = chances.sum(1)
-    return np.where(total > 0, chances[:, 0] / np.where(total > 0, total, 1), 0.0)
-
-
 def acceptable(decoded, room, least):
     """Places, among the candidates of a Decoded, of those with p > least that are among the room[i] (n,) best of
-    their pair, best first within each; equals by score, then by id."""
+    their pair, best first within each, but for guesses; equals by score, then by id."""
+    room = room if decoded.guesses is None else np.where(decoded.guesses, 0, room)
     places = np.flatnonzero(decoded.p > least)
     row = decoded.row[places]
     order = np.lexsort((decoded.ids[places], -decoded.scores[places], -decoded.p[places], row))
@@ -247,14 +239,14 @@ def _with_room_of_tails(decoder, triples):
 
 def probable(decoder, heads, relations, least, threads=None, progress=None):
     """(pairs (m,) places in heads, tails (m,), p (m,)) of the acceptable candidates with p > least, in the order of the
-    pairs, best first within each; and the number of contradicted pairs."""
+    pairs, best first within each; and the numbers of contradicted pairs and of those with guesses alone, (2,)."""
     blocks = {}
 
     def consume(first, last, decoded):
         limits = decoder.bounds.of(relations[first:last], heads[first:last])
         places = acceptable(decoded, room_left(limits, decoded.known), least)
-        contradicted = int(np.count_nonzero(decoded.contradicted))
-        blocks[first] = decoded.row[places], decoded.ids[places], decoded.p[places], contradicted
+        left_out = [np.count_nonzero(each) for each in (decoded.contradicted, decoded.guesses)]
+        blocks[first] = decoded.row[places], decoded.ids[places], decoded.p[places], np.array(left_out)
 
     decoder.run(heads, relations, threads, consume, progress, need=least)
     return joined_parts(blocks)
@@ -265,23 +257,23 @@ def joined_parts(parts):
     found = [(first + pairs, *others) for first, (pairs, *others) in sorted(parts.items())]
     empty = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0)
     columns = [np.concatenate([none, *(part[i] for part in found)]) for i, none in enumerate(empty)]
-    return *columns, sum(part[3] for part in found)
+    return *columns, sum((part[3] for part in found), np.zeros(2, int))
 
 
 def complete(decoder, heads, relations, least=0.5, precision=None, look=None):
     """The new facts of these (h, r), best first (equals by relation, head, score, tail): (triples (m, 3), p (m,), the
-    number of contradicted pairs). What is `accepted` of the candidates with p > least that their (h, r) has room for;
+    numbers of `probable`). What is `accepted` of the candidates with p > least that their (h, r) has room for;
     with a precision, as far down as that goes. look(least): `probable` of these pairs, done in another way."""
     look = look or functools.partial(probable, decoder, heads, relations)
     floor = least if precision is None else start_of(precision)
     while True:
-        pairs, tails, p, contradicted = look(floor)
+        pairs, tails, p, left_out = look(floor)
         if precision is not None and floor > decoder.floor and threshold_for(-np.sort(-p), precision) == len(p):
             floor = max(floor / 100, decoder.floor)  # perhaps there is more
             continue
         triples = np.column_stack((heads[pairs], relations[pairs], tails))
         kept = accepted(decoder, triples, p, precision)
-        return triples[kept], p[kept], contradicted
+        return triples[kept], p[kept], left_out
 
 
 def start_of(precision):

@@ -17,6 +17,7 @@ from cardkge_tools.shell.files import read_fields
 
 FEWEST = 20  # facts missing from train: with fewer, noise decides; v_r is then that of all relations together
 MOST = 1 - 1e-6  # of a share: with all of it known there would be no new fact, however sure
+OPEN, MOST_UNSEEN = 0.05, 0.95  # u_r above which r may have unseen tails, and the most that it is taken for
 KEYS = "valid", "test", "missing", "missing_from"  # in calibration.json: V_r, T_r, M_r and where that is from
 SOURCES = "given", "numbers", "assumed", "pooled"
 
@@ -28,7 +29,7 @@ class Missing:
     valid, test: V_r and T_r, facts of valid that train lacks, of test that both lack; elsewhere: M_r, float64, true
     facts between entities of the graph that no file has; source: where M_r is from, one of SOURCES; limit: the most
     that upper bounds leave for M_r, inf where a head has none; share: v_r in (0, 1), the part of what train lacks that
-    valid holds. notes: sentences for the user.
+    valid holds; unseen: u_r, of `unseen_tails`. notes: sentences for the user.
     """
 
     valid: np.ndarray
@@ -38,6 +39,7 @@ class Missing:
     limit: np.ndarray
     share: np.ndarray
     notes: tuple = ()
+    unseen: np.ndarray | float = 0.0
 
     def known_share(self, known):
         """s_r (R,), the part of what train lacks that is known where train ("train"), valid too ("valid") or all splits
@@ -50,6 +52,15 @@ class Missing:
         assumed = np.array([source == "assumed" for source in self.source])
         held = (self.valid + self.test) / np.maximum(self.valid + self.test + np.maximum(self.elsewhere, 0), 1)
         return np.where(assumed, self.share, np.minimum(np.maximum(held, self.share), MOST))
+
+    def unseen_before(self, scope, with_lower):
+        """(R,): how many unseen tails (h, r) has on the average, as u_r says it: of the new tails of all (h, r) in
+        scope valid / v are entities, a part 1 - u_r. 0 where the range is closed, u_r <= OPEN, or no lower bound asks
+        for tails. scope, with_lower: a relation id for each (h, r), and for each with a lower bound."""
+        n, u = len(self.share), np.minimum(self.unseen, MOST_UNSEEN)
+        new = np.maximum(self.valid, 0.5) / self.share / np.maximum(np.bincount(scope, minlength=n), 1)
+        asked = (u > OPEN) & (np.bincount(with_lower, minlength=n) > 0)
+        return np.where(asked, u / (1 - u) * new, 0.0)
 
     def rows(self):
         """What calibration.json says of each relation."""
@@ -97,8 +108,8 @@ def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
     exact = lower == upper
     deficits = np.bincount(relations[exact], (upper - tails)[exact], n)
     of_exact = [np.bincount(relations[exact], facts.count(heads, relations)[exact], n) for facts in (valid, test)]
-    answerable = 1 - unseen_tails(recorded, n)
-    by_numbers = answerable * deficits
+    unseen = unseen_tails(recorded, n)
+    by_numbers = (1 - unseen) * deficits
     elsewhere_of, source, notes = np.zeros(n), ["assumed"] * n, []
     numerator, denominator = held[0].astype(float), sum(held).astype(float)
     too_many = np.bincount(relations[exact & (tails > upper)], minlength=n)
@@ -131,7 +142,7 @@ def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
                 denominator[r] += elsewhere_of[r]
     pooled = numerator.sum() / denominator.sum() if denominator.sum() else 0.5
     share = np.where(denominator < FEWEST, pooled, np.maximum(numerator, 0.5) / np.maximum(denominator, 1))
-    return Missing(*held, elsewhere_of, source, limit, np.minimum(share, MOST), tuple(notes))
+    return Missing(*held, elsewhere_of, source, limit, np.minimum(share, MOST), tuple(notes), unseen)
 
 
 def with_share(missing, share):
@@ -144,18 +155,18 @@ def with_share(missing, share):
 
 
 def unseen_tails(facts, n_relations):
-    """u_r (R,), the Good-Turing estimate of the chance that the tail of another fact of r is no entity of the graph:
-    the part of r's facts whose tail stands in no other fact, so that without this one the graph would not have it; 1
-    where r has no fact. facts: KnownTails.
+    """u_r (R,), the Good-Turing estimate of the chance that the tail of another fact of r is one that r has not been
+    seen with: the tails seen once, as a part of r's facts; 1 where r has no fact. facts: KnownTails.
 
-    (A tail that r was not seen with is still a candidate where another relation has it.)
+    (Such a tail may be an entity of the graph; but whether the graph lacks it cannot be told from the graph: where rare
+    entities were left out when it was made, those that are left all stand in many facts.)
     """
     n = facts.n_entities
-    relations, heads, tails = facts.keys // n // n, facts.keys // n % n, facts.keys % n
-    stands = np.bincount(heads, minlength=n) + np.bincount(tails, minlength=n)
-    times = np.bincount(relations, minlength=n_relations)
-    alone = np.bincount(relations[stands[tails] == 1], minlength=n_relations)
-    return np.where(times, alone / np.maximum(times, 1), 1.0)
+    relations = facts.keys // n // n
+    pairs, times = np.unique(relations * n + facts.keys % n, return_counts=True)
+    once = np.bincount(pairs[times == 1] // n, minlength=n_relations)
+    number = np.bincount(relations, minlength=n_relations)
+    return np.where(number, once / np.maximum(number, 1), 1.0)
 
 
 def read_missing(path, relations, prefixes):

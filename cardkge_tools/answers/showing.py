@@ -242,7 +242,7 @@ def show_count(answers, answer, with_x):
     if answers.calibrated:
         none = f"; {'no bounds are in use' if answers.run.bounds.any() else 'the run has no bounds'}"
         given = answers.soft if answers.conditioned else f"{none}, and is not conditioned"
-        click.echo(f"expected count = {count.expected:.2f}, of which {count.known} known, {bound}{given}")
+        click.echo(f"expected count = {count.expected:.2f}, of which {count.known} known, {bound}{given}{count.said}")
     if with_x:
         click.echo(f"X_hr = {answer.x:.2f}, {bound}")
     elif not answers.calibrated:
@@ -265,7 +265,7 @@ def show_heads(answers, answer, chosen, found, with_x):
     beside = f"{what} of each head, beside its bound" if what else "the bound is of each head"
     click.echo(f"{beside}{answers.source}{answers.soft}")
     if answer.count:
-        known, expected, bound = answer.count
+        known, expected, bound, _ = answer.count
         click.echo(f"expected heads of the tail = {expected:.2f}, of which {known} known, bound {interval(*bound)}")
 
 

@@ -300,3 +300,33 @@ def calibration_objective(parameters, queries, centre, precision):
         parts = [d_slope], d_offset * features, [(d_odds * d_ceiling).sum(), d_unseen]
         gradient -= query["weight"] * np.concatenate(parts)[: len(parameters)]
     return value, gradient
+
+
+def minimise(function, start, steps=100, tolerance=1e-8):
+    """Where function(x) -> (value, gradient, curvature) is least, from `start`: BFGS, which begins with the inverse of
+    the curvature there; a step is halved until the value falls as the gradient promises. CardkgeError where value or
+    gradient is not finite at the start."""
+    x = np.array(start, np.float64)
+    value, gradient, curvature = function(x)
+    if not np.isfinite([value, *gradient]).all():
+        raise CardkgeError("calibration: the likelihood is not finite; train again, with a smaller learning rate say")
+    inverse = np.linalg.inv(curvature)
+    for _ in range(steps):
+        step = -inverse @ gradient
+        step *= min(1.0, 2.0 / np.abs(step).max(initial=1e-300))
+        slope, size = step @ gradient, 1.0
+        while True:
+            tried = function(x + size * step)
+            if tried[0] <= value + 1e-4 * size * slope or size < 1e-6:
+                break
+            size /= 2
+        if not tried[0] < value:
+            break
+        moved, turned, fallen = size * step, tried[1] - gradient, value - tried[0]
+        x, value, gradient = x + moved, *tried[:2]
+        if moved @ turned > 1e-12:
+            mixed = np.eye(len(x)) - np.outer(moved, turned) / (moved @ turned)
+            inverse = mixed @ inverse @ mixed.T + np.outer(moved, moved) / (moved @ turned)
+        if fallen <= tolerance * max(abs(value), 1.0):
+            break
+    return x
