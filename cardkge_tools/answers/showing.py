@@ -287,7 +287,7 @@ def report_of(answers, query, answer, chosen, with_x):
     if answers.calibrated:
         report["expected"] = expected[0] if tail is None else expected
     if tail is not None and answer.count:
-        known, count, bound = answer.count
+        known, count, bound, _ = answer.count
         report["heads"] = {"known": known, "expected": count, "bounds": _in_json(bound)}
     return report
 
