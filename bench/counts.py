@@ -12,7 +12,6 @@ import dataclasses
 import os
 import sys
 from pathlib import Path
-from unittest import mock
 
 for _variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"
@@ -23,7 +22,6 @@ from tabulate import tabulate  # noqa: E402
 
 import cardkge  # noqa: E402
 from cardkge import triple_keys  # noqa: E402
-from cardkge_tools.answers import calibration as fitting  # noqa: E402
 from cardkge_tools.answers import decoding  # noqa: E402
 from cardkge_tools.answers.calibration import calibrate, learn_counts  # noqa: E402
 from cardkge_tools.answers.decoding import KnownAndLoops, KnownTails  # noqa: E402
@@ -102,13 +100,12 @@ def settings_of(run, dataset, recorded, missing, options):
     for name, bounds in given.items():
         for share in options.share.split(","):
             limits = None if name == "mined" else bounds  # which are no limits: `learn_counts`
-            found = calibrate(model, splits, missing[share].share, limits, run.types, options.threads)
+            found = calibrate(model, splits, missing[share].share, limits, options.threads, types=run.types)
             if name == "mined":
                 bounds = learn_counts(model, found, *splits, run.settings.seed, options.threads, run.types)
             yield f"{name}, v {share}" if "," in options.share else name, found, bounds, known, False
     if options.loops:
-        with mock.patch.object(fitting, "loops_to_leave_out", lambda train, *_: train[:0]):
-            found = calibrate(model, splits, missing["fits"].share, None, run.types, options.threads)
+        found = calibrate(model, splits, missing["fits"].share, None, options.threads, types=run.types, loops=True)
         yield "none, loops too", found, None, known, True
 
 

@@ -215,8 +215,8 @@ ERRORS = [
     Error(
         "calibrate: the bounds that are given do not reach the fit",
         FACTS,
-        "missing.share, bounds, run.types",
-        "missing.share, None, run.types",
+        "missing.share, bounds, threads",
+        "missing.share, None, threads",
         "tests/test_conditions.py::test_fit_and_use_go_through_the_same_bounds",
     ),
     Error(
@@ -244,7 +244,7 @@ ERRORS = [
     Error(
         "a tail that has as many heads as it may have is still an answer",
         "cardkge_tools/answers/decoding.py",
-        "full = self._are_full(relations, row, ids)",
+        "full = open_scores[row, ids] == -np.inf",
         "full = np.zeros(len(ids), bool)",
         BOTH_SIDES,
     ),

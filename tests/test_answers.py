@@ -61,8 +61,8 @@ def by_hand(run, data, known, upper, upper_heads):
     a, b, c = COEFFICIENTS
     for h in range(N):
         scores = run.model.score([h] * N, [r] * N, range(N)).astype(float)
-        of_all = math.log(sum(math.exp(scores[t]) for t in range(N) if t != h and (h, t) not in facts))
         tails = [t for t in range(N) if t != h and (h, t) not in facts and t not in full]
+        of_all = math.log(sum(math.exp(scores[t]) for t in tails)) if tails else 0.0
         odds = {t: (1 - SHARE) * math.exp(a * scores[t] + b * (scores[t] - of_all) + c) for t in tails}
         room, total, inside = upper - sum(head == h for head, _ in facts), 0.0, Counter()
         for size in range(int(min(room, len(tails))) + 1):

@@ -14,7 +14,7 @@ import kernels
 from cardkge import CardkgeError
 from cardkge_tools.answers import calibration
 from cardkge_tools.answers.calibration import FOLDS, Turns, calibrate, fit
-from cardkge_tools.answers.decoding import log_odds, log_softmax_of
+from cardkge_tools.answers.decoding import Decoder, KnownAndLoops, KnownTails, log_odds, log_softmax_of
 from cardkge_tools.definitions.counting import (
     N_FEATURES,
     calibrated_log_odds,
@@ -23,6 +23,7 @@ from cardkge_tools.definitions.counting import (
     pair_features,
     thinned_likelihood,
 )
+from cardkge_tools.graph.bounds import Bound, GraphBounds
 
 BOUNDS = [(0, math.inf), (1, math.inf), (3, math.inf), (0, 1), (1, 1), (0, 2), (1, 3), (2, 2), (-2, 2)]
 
@@ -324,7 +325,7 @@ def test_each_fact_of_valid_is_asked_once_while_the_others_are_known(graph, monk
     to all candidates and FOLDS times all pairs, shares of one part of valid, bounds less what is known."""
     model, train, valid = graph
     kept = {}
-    monkeypatch.setattr(calibration, "fit", lambda queries, *_: kept.update(queries=queries) or np.zeros((2, 8)))
+    monkeypatch.setattr(calibration, "fit", lambda queries, *_: kept.update(queries=queries) or np.zeros((2, 9)))
     bounds = np.array([[0.0, 9.0], [0.0, np.inf]])
     calibrate(model, (train, valid), [0.5, 0.2], bounds, threads=1)
     queries, scope = kept["queries"], cardkge.scope_pairs(train, 60, 2)
@@ -356,7 +357,7 @@ def test_the_log_softmax_is_over_what_is_not_known(graph, monkeypatch):
     model, train, valid = graph
     kept = {}
     monkeypatch.setattr(calibration, "BEST", 60)  # all are told apart
-    monkeypatch.setattr(calibration, "fit", lambda queries, *_: kept.update(queries=queries) or np.zeros((2, 8)))
+    monkeypatch.setattr(calibration, "fit", lambda queries, *_: kept.update(queries=queries) or np.zeros((2, 9)))
     calibrate(model, (train, valid), 0.5, None, threads=1)
     queries = kept["queries"]
     (head, relation), count = max(
@@ -380,6 +381,55 @@ def test_the_log_softmax_is_over_what_is_not_known(graph, monkeypatch):
                     np.testing.assert_allclose(np.sort(x[turn]), np.sort(scores[open_] - total), atol=1e-12)
                     seen += asked
     assert sorted(seen) == sorted(tails["valid"])  # each fact in one turn
+
+
+@pytest.mark.parametrize("loops", [False, True])
+def test_fit_and_use_have_the_same_candidates(graph, monkeypatch, loops):
+    """Given bounds of the inverse: a tail that has as many heads as it may have, in train and valid, is no candidate,
+    neither at the fit nor at use. Each of the Turns in which all of valid is known is what a Decoder sees that knows
+    valid: the same features, and log softmax of the same candidates; a fact of valid without room is none."""
+    model, train, valid = graph
+    kept = {}
+    monkeypatch.setattr(calibration, "BEST", 60)
+    monkeypatch.setattr(calibration, "fit", lambda queries, *_: kept.update(queries=queries) or np.zeros((2, 9)))
+    bounds = GraphBounds([Bound("r0", 0, 3, inverse=True), Bound("r1", 0, 4, inverse=True)], ["r0", "r1"])
+    found = calibrate(model, (train, valid), 0.5, bounds, threads=1, loops=loops)
+    queries, known = kept["queries"], KnownTails(np.concatenate((train, valid)), 60, 2)
+    irreflexive = np.array([not loops, False])
+    decoder = Decoder(model, found, bounds, known, KnownAndLoops(known, irreflexive))
+    heads, relations = cardkge.scope_pairs(train, 60, 2)
+    full = {r: set(decoder.full.of(r).tolist()) for r in (0, 1)}
+    assert all(len(tails) > 5 for tails in full.values())
+    asked = queries.starts[np.flatnonzero(np.add.reduceat(queries.rows[1], queries.starts[:-1]) == 0)]
+    of_fit = {round(float(x), 9) for x in queries.features[np.isin(queries.starts[:-1], asked), 5]}
+    softmax = {round(float(x), 9) for x in queries.rows[0]}
+    for h, r in zip(heads.tolist(), relations.tolist(), strict=True):
+        scores = model.score_tails(np.array([h]), np.array([r]))
+        tails = [t for t in range(60) if t not in full[r] and not known.has([h], [r], [t])[0]]
+        tails = [t for t in tails if t != h or loops or r == 1]
+        total = cardkge.log_sum_exp(scores[0, tails])
+        decoded = decoder.decode(np.array([h]), np.array([r]), scores)
+        assert {t for t, p in zip(decoded.ids, decoded.p, strict=True) if p > 0} <= set(tails)
+        best = (scores[0, tails].max() - total - queries.centre[2]) / queries.scale[2]
+        assert round(float(best), 9) in of_fit
+        assert {round(float(x), 9) for x in scores[0, tails] - total} <= softmax
+    of_tail = {tuple(f): known.count_heads([f[1]], [f[2]])[0] - 1 for f in valid.tolist()}
+    room = [f for f, others in of_tail.items() if others < (3, 4)[f[1]]]
+    in_scope = set(zip(heads.tolist(), relations.tolist(), strict=True))
+    room = [f for f in room if f[:2] in in_scope and (f[0] != f[2] or loops or f[1] == 1)]
+    assert queries.rows[1].sum() == len(room) < len(valid)
+
+
+def test_nothing_is_lost_where_all_draws_fall_on_what_is_taken(graph, monkeypatch):
+    model, train, valid = graph
+    kept = {}
+    monkeypatch.setattr(calibration, "BEST", 20)
+    monkeypatch.setattr(calibration, "DRAWN", 1)
+    monkeypatch.setattr(calibration, "fit", lambda queries, *_: kept.update(queries=queries) or np.zeros((2, 9)))
+    calibrate(model, (train, valid), 0.5, np.array([[0.0, 50.0], [0.0, 50.0]]), threads=1)
+    queries, loops = kept["queries"], [1, 0]
+    together = np.add.reduceat(queries.rows[2], queries.starts[:-1])
+    np.testing.assert_allclose(together, 60 - (50 - queries.upper) - np.array(loops)[queries.relations])
 
 
 def test_what_a_calibration_cannot_be_fitted_on(graph):

@@ -358,7 +358,7 @@ def test_labels_teach(trained):
 @pytest.mark.parametrize("bounds", [None, (1.0, 1.0)])
 def test_the_calibration_knows_train_alone(monkeypatch, bounds):
     """Valid is not known, so that its share lowers no odds: p by the words of `Calibration`. Train has one tail of
-    (0, r), which is no candidate."""
+    (0, r), which is no candidate, and no loop of r, so that 0 is none either: as at the fit."""
     model = cardkge.DistMult(6, 1, dim=3, seed=2, dtype="float64")
     train = np.array([(0, 0, 1), (2, 0, 3), (2, 0, 4)])
     parameters = np.array([[0.2, 1.0, 0.5, -0.5, 0.1, 0.2, -0.3, 1.5]])
@@ -371,14 +371,14 @@ def test_the_calibration_knows_train_alone(monkeypatch, bounds):
     monkeypatch.setattr(classification, "calibrated_run", lambda *_: of)
     monkeypatch.setattr(classification, "run_bounds", lambda _: limits)
     run = SimpleNamespace(entities=list("abcdef"), relations=["r"], best_model=lambda: model)
-    dataset, asked = SimpleNamespace(train=train), np.array([(0, 0, 5), (0, 0, 2), (0, 0, 3)])
+    dataset, asked = SimpleNamespace(train=train), np.array([(0, 0, 5), (0, 0, 2), (0, 0, 3), (0, 0, 0)])
     p = by_calibration(run, None, dataset, asked, 1)[None]
-    scores = np.delete(model.score_tails([0], [0])[0], 1)
+    scores = model.score_tails([0], [0])[0, 2:]
     total, best = math.log(np.exp(scores).sum()), scores.max()
     offset = 1.0 - 0.5 * 0 + 0.1 * (total - 1.0) / 2 + 0.2 * (math.log(2) - 0.5) - 0.3 * (best - total + 1)
     pi = 1 / (1 + math.exp(-1.5)) / (1 + np.exp(-(math.exp(0.2) * (scores - total) + offset)))
     expected = pi if bounds is None else pi / (1 - pi) / (pi / (1 - pi)).sum()
-    np.testing.assert_allclose(p, expected[[4, 1, 2]], rtol=1e-4)
+    np.testing.assert_allclose(p, [*expected[[3, 0, 1]], 0], rtol=1e-4)
 
 
 @pytest.mark.thorough

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -282,6 +283,14 @@ def calibrated(tmp_path_factory):
 def part_of(pid):
     """The process of the worker that is at a part."""
     return next((child for child, arguments in children(pid).items() if "--part" in arguments), None)
+
+
+def test_what_counts_teach_is_not_learnt_by_each_worker(calibrated, tmp_path):
+    run, options, _ = calibrated
+    shutil.copytree(run, tmp_path / "run")
+    ok("calibrate", tmp_path / "run", "--bounds", "none")
+    failed = invoke("complete", tmp_path / "run", *options, "--bounds", "mined", "--cluster", "tcp://127.0.0.1:1")
+    assert f"calibrate {tmp_path / 'run'} --bounds mined" in one_error(failed)
 
 
 @pytest.mark.parametrize("name", ["new.tsv", "new.nt"])

@@ -13,9 +13,10 @@ from conftest import invoke, ok, one_error, usage_error
 import cardkge
 from cardkge_tools.answers import decoding, showing
 from cardkge_tools.answers.answers import Answers
+from cardkge_tools.answers.calibration import calibrate
 from cardkge_tools.answers.decoding import Decoder, KnownAndLoops, KnownTails
 from cardkge_tools.answers.facts import fact_decoder, known_triples, run_bounds
-from cardkge_tools.answers.measures import Truth, read_truth
+from cardkge_tools.answers.measures import Truth, evaluate_sets, read_truth
 from cardkge_tools.answers.opening import open_run
 from cardkge_tools.definitions import measures
 from cardkge_tools.graph.rdf import Prefixes
@@ -389,6 +390,23 @@ def test_a_world_that_is_closed_has_no_floor(run, tmp_path):
 
 
 # --- whole answers
+
+
+def test_loops_are_measured_by_a_calibration_that_has_seen_them(run):
+    """It is fitted for these figures alone; a final run has nothing to fit it on."""
+    before = (run / "calibration.json").read_bytes()
+    found = json.loads(ok("evaluate", run, "--sets", "--loops", "--json", "-").stdout)
+    opened, data = open_run(run)
+    model, splits, share = opened.best_model(), (data.train, data.valid), np.full(2, 0.2)
+    of = {loops: calibrate(model, splits, share, types=opened.types, loops=loops) for loops in (False, True)}
+    log_loss = {
+        loops: evaluate_sets(model, of[loops], None, data, types=opened.types, loops=True)[0]["log_loss"]
+        for loops in of
+    }
+    assert found["log_loss"] == pytest.approx(log_loss[True]) != pytest.approx(log_loss[False], rel=1e-3)
+    assert (run / "calibration.json").read_bytes() == before
+    ok("train", "--final", run, "--out", run.parent / "final")
+    assert "--loops fits anew on valid" in one_error(invoke("evaluate", run.parent / "final", "--sets", "--loops"))
 
 
 def test_measured_against_whole_answers(made, tmp_path, monkeypatch):

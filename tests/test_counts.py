@@ -535,6 +535,23 @@ def test_calibrate_replaces_any_calibration(mined, tmp_path, damage):
     assert (path.read_bytes(), ok(*query).stdout) == before
 
 
+def test_a_calibration_of_an_earlier_version_is_fitted_anew(mined, tmp_path):
+    """In one line that says how; `train --resume` replaces it, unless it may not calibrate."""
+    run = tmp_path / "run"
+    shutil.copytree(mined, run)
+    path = run / "calibration.json"
+    value = json.loads(path.read_text())
+    assert value["format_version"] == 2
+    path.write_text(json.dumps(value | {"format_version": 1}))
+    for command in (("predict", run, "--head", "e1", "--relation", "r0"), ("evaluate", run, "--sets")):
+        line = one_error(invoke(*command))
+        assert line.endswith("format version 1, of an earlier program; `calibrate` writes it anew")
+    assert "of an earlier program" in one_error(invoke("train", "--resume", "--out", run, "--no-calibrate"))
+    assert json.loads(path.read_text())["format_version"] == 1
+    ok("train", "--resume", "--out", run)
+    assert json.loads(path.read_text()) == value
+
+
 def test_a_block_is_bounded():
     assert [block_of(n) for n in (1, 1000, 2**17, 2**17 + 1, 10**6, 2**24, 10**9)] == [128, 128, 128, 127, 16, 1, 1]
 

@@ -10,8 +10,10 @@ from conftest import plain_calibration
 
 import cardkge
 from cardkge_tools.answers import decoding
+from cardkge_tools.answers.decoding import Decoder, KnownTails, accepted
 from cardkge_tools.answers.measures import evaluate_sets
 from cardkge_tools.definitions import measures
+from cardkge_tools.graph.bounds import Bound, GraphBounds
 
 SHARE = 0.4  # of what train lacks, known where the measures are taken
 
@@ -35,6 +37,18 @@ def test_best_f1_by_hand():
     assert measures.best_f1(p, facts, 2) == pytest.approx(2 / 3)
     assert measures.best_f1(p, facts, 3) == pytest.approx(4 / 7)
     assert measures.best_f1([], [], 3) == 0
+
+
+def test_a_precision_is_that_of_what_is_accepted_in_the_end():
+    """(r, t) has room for one head: the worse of two with the same tail is none of those whose mean counts."""
+    model = cardkge.DistMult(9, 1, dim=2, seed=0)
+    bounds = GraphBounds([Bound("r", 0, 1, inverse=True)], ["r"])
+    decoder = Decoder(model, None, bounds, KnownTails(np.empty((0, 3), int), 9, 1))
+    triples, p = np.array([(0, 0, 5), (1, 0, 5), (2, 0, 6), (3, 0, 7)]), np.array([0.9, 0.3, 0.8, 0.7])
+    assert accepted(decoder, triples, p).tolist() == [0, 2, 3]
+    assert accepted(decoder, triples, p, 0.8).tolist() == [0, 2, 3]  # their mean; with 0.3 it is 0.675
+    triples, p = np.array([(0, 0, 5), (1, 0, 5), (2, 0, 6)]), np.array([0.9, 0.9, 0.6])
+    assert accepted(decoder, triples, p, 0.8).tolist() == [0]  # (0.9 + 0.6) / 2 = 0.75, not (0.9 + 0.9 + 0.6) / 3
 
 
 def test_what_is_accepted_by_hand():

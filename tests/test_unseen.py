@@ -8,13 +8,23 @@ import pytest
 from gradcheck import check_gradients
 from test_calibration import query
 
+import cardkge
+from cardkge_tools.answers.calibration import Turns, calibrate, fit
+from cardkge_tools.answers.decoding import Decoder, KnownTails, complete, log_odds
+from cardkge_tools.answers.missing import Missing
+from cardkge_tools.answers.sizes import are_guesses
 from cardkge_tools.definitions.counting import (
+    N_FEATURES,
+    calibrated_log_odds,
     calibration_objective,
     chance_of_least,
     conditioned,
+    pair_features,
+    size_probabilities,
     thinned_likelihood,
     unseen_weights,
 )
+from cardkge_tools.graph.bounds import Bound, GraphBounds
 
 BOUNDS = [(0, math.inf), (2, math.inf), (7, math.inf), (0, 1), (1, 1), (2, 2), (1, 3), (6, 6), (5, 9)]
 
@@ -88,3 +98,132 @@ def test_how_probable_a_lower_bound_is():
     assert chance_of_least(p, 3) == pytest.approx(0, abs=1e-15)
     of_one, of_two = 1 - 3 / 8 / math.e, 1 - 3 / 4 / math.e - 1 / 2 / math.e
     assert [chance_of_least(p, least, 1.0) for least in (1, 2)] == pytest.approx([of_one, of_two])
+
+
+# ------------------------------------------------------------------------------------------------------------------
+# The fit, and use
+# ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["exact", "at least", "between"])
+def test_the_fit_finds_how_many_are_unseen(kind):
+    """Sets drawn from the model: six candidates, and forty whose odds make 2 together, which are then taken out. Half of
+    the heads have no bound; of the others all tails are counted, those that are taken out too."""
+    rng, n, m, v = np.random.default_rng(5), 8_000, 6, 0.4
+    true = np.array([0.3, 1.0, 0, 0, -0.6, 0, 0, 4.0])
+    x, features = np.log(rng.dirichlet(np.full(m, 0.7), n) + 1e-3), np.zeros((n, N_FEATURES))
+    features[:, 0], features[:, 3] = 1, rng.normal(size=n)
+    odds = calibrated_log_odds(np.repeat(true[None, None], m, 1), x, features[:, None])[0]
+    p = np.append(cardkge.probability(odds), np.full((n, 40), 0.05 / 1.05), 1)
+    bounded, facts = np.arange(n) < n // 2, np.zeros((n, m + 40), bool)
+    low, high = {"exact": (0, math.inf), "at least": (4, math.inf), "between": (4, 5)}[kind]
+    left = np.arange(n)
+    while len(left):
+        facts[left] = rng.random((len(left), m + 40)) < p[left]
+        size = facts[left].sum(1)
+        left = left[bounded[left] & ((size < low) | (size > high))]
+    total = facts.sum(1)
+    lower = np.where(bounded, total if kind == "exact" else low, 0.0)
+    upper = np.where(bounded, total if kind == "exact" else high, math.inf)
+    found = facts[:, :m] & (rng.random((n, m)) < v)
+    kept = (upper > 0) & (found.sum(1) <= upper)
+    x, found, features, lower, upper = (each[kept] for each in (x, found, features, lower, upper))
+    n = len(x)
+    queries = Turns(
+        np.arange(0, n * m + 1, m), (x.ravel(), found.ravel(), np.ones(n * m)), features, lower, upper,
+        np.zeros(n), np.full(n, v), np.ones(n), np.zeros(n, int), np.zeros(3), np.ones(3), 0.7,
+    )  # fmt: skip
+    fitted = fit(queries, 1, 1)[0]
+    assert 0.7 * math.exp(fitted[-1]) == pytest.approx(2, rel=0.1)
+    np.testing.assert_allclose(fitted[:2], true[:2], atol=0.25)
+
+
+@pytest.fixture(scope="module")
+def half_a_graph():
+    """(model, splits, numbers, Missing): 700 heads, 80 tails, of which 40 are then taken out of the graph; facts drawn by
+    the scores of a model; of each head the number of all its tails."""
+    rng, heads, tails = np.random.default_rng(3), 700, 80
+    model = cardkge.DistMult(heads + tails // 2, 1, 4, seed=1, dtype="float64")
+    model.params["relation"][:] = 1
+    model.params["entity"][:] = rng.normal(0, 1, model.params["entity"].shape)
+    rows = np.append(model.params["entity"][heads:], rng.normal(0, 1, (tails // 2, 4)), axis=0)
+    facts = rng.random((heads, tails)) < cardkge.probability(model.params["entity"][:heads] @ rows.T - 4)
+    number = facts.sum(1)
+    h, t = np.nonzero(facts[:, : tails // 2])
+    triples = rng.permutation(np.column_stack((h, np.zeros(len(h), int), heads + t)))
+    train, valid, test = np.split(triples, [len(h) // 2, 3 * len(h) // 4])
+    sizes = (np.array([len(part)]) for part in (valid, test))
+    share = np.array([len(valid) / (len(valid) + len(test))])
+    missing = Missing(*sizes, np.zeros(1), ["given"], np.full(1, np.inf), share, (), np.array([0.2]))
+    bounds = [Bound("r", n, n, subject=f"e{i}") for i, n in enumerate(number.tolist())]
+    names = [f"e{i}" for i in range(model.n_entities)]
+    return model, (train, valid, test), GraphBounds(bounds, ["r"], None, names), missing, facts[:, tails // 2 :].sum()
+
+
+def test_half_of_the_tails_are_taken_out_of_a_graph(half_a_graph):
+    """The fit finds how many tails of a head the graph lacks; then as many new ones are expected as test has. Without
+    unseen tails all that the numbers lack is promised, which is about thrice as much."""
+    model, (train, valid, test), bounds, missing, gone = half_a_graph
+    found = calibrate(model, (train, valid), missing, bounds, threads=1)
+    assert found.unseen[0] == pytest.approx(gone / 700, rel=0.15)
+    known = KnownTails(np.concatenate((train, valid)), model.n_entities, 1)
+    heads, relations = np.arange(700), np.zeros(700, int)
+    decoder = Decoder(model, found.knowing("valid"), bounds, known)
+    decoder.with_none = True
+    scores = model.score_tails(heads, relations)
+    decoded = decoder.decode(heads, relations, scores)
+    assert decoded.p.sum() == pytest.approx(len(test), rel=0.12)
+    assert not decoded.contradicted.any() and decoded.none.sum() > 100
+    for i in (0, 1, 2):  # at use it is `conditioned`, and nothing new has the chance of its empty set
+        x = odds_of(found, decoded, i)
+        lower = bounds.of([0], [i])[0, 0] - decoded.known[i]
+        expected = conditioned(x, lower, lower, unseen=found.unseen[0])
+        np.testing.assert_allclose(
+            decoded.p[decoded.starts[i] : decoded.starts[i + 1]], expected, rtol=1e-6, atol=1e-12
+        )
+        weights = unseen_weights(lower, lower, found.unseen[0], len(x))
+        sizes = size_probabilities(cardkge.probability(x), len(x))
+        assert decoded.none[i] == pytest.approx(sizes[0] * weights[0] / (sizes @ weights), rel=1e-6)
+    closed = calibrate(model, (train, valid), missing.share, bounds, threads=1)
+    assert closed.unseen.tolist() == [0]
+    p = Decoder(model, closed, bounds, known).decode(heads, relations, scores).p
+    assert p.sum() == pytest.approx(len(test) + gone, rel=0.02)
+
+
+def odds_of(found, decoded, i):
+    """Log odds of the candidates of pair i."""
+    part = slice(decoded.starts[i], decoded.starts[i + 1])
+    scores = decoded.scores[part]
+    log_sum = cardkge.log_sum_exp(scores)
+    features = pair_features([log_sum], [decoded.known[i]], [scores.max()], found.centre, found.scale)
+    given = np.repeat(features, len(scores), 0)
+    return log_odds(found.knowing("valid"), np.zeros(len(scores), int), scores - log_sum, given)
+
+
+def test_names_that_only_a_lower_bound_asks_for_are_guesses(half_a_graph):
+    """A head that is said to have 40 tails: every name is accepted that way, and none where guesses are left out."""
+    model, (train, valid, _), _, missing, _ = half_a_graph
+    found = calibrate(model, (train, valid), missing, None, threads=1).knowing("valid")
+    known = KnownTails(np.concatenate((train, valid)), model.n_entities, 1)
+    bounds = GraphBounds([Bound("r", 40, math.inf, subject="e0")], ["r"], None, [f"e{i}" for i in range(740)])
+    decoder = Decoder(model, found, bounds, known)
+    heads, relations = np.arange(2), np.zeros(2, int)
+    triples, _, (contradicted, guesses) = complete(decoder, heads, relations)
+    assert guesses == 1 and contradicted == 0 and 0 not in triples[:, 0]
+    decoder.with_guesses = True
+    triples, _, (_, guesses) = complete(decoder, heads, relations)
+    assert guesses == 0 and np.count_nonzero(triples[:, 0] == 0) > 20
+
+
+def test_guesses_by_hand():
+    """Two candidates of 1/2 and 1/4: one is expected with 5/8, two with 1/8; ten candidates of 1/10: 6 with 1.5e-4, 4 with
+    0.0128, 5 with 0.0016. With two unseen ones besides, on the average, 6 are no guess."""
+    odds = np.append(logs([0.5, 0.25]), np.tile(logs([0.1] * 10), 4))
+    starts, lower = np.array([0, 2, 12, 22, 32, 42]), np.array([2.0, 6, 4, 5, 6])
+    found = are_guesses(starts, odds, lower, np.array([0.0, 0, 0, 0, 2]))
+    assert found.tolist() == [False, True, False, True, False]
+    assert are_guesses(np.array([0, 0, 0]), np.empty(0), np.array([1.0, -1]), np.zeros(2)).tolist() == [True, False]
+
+
+def logs(p):
+    return np.log(p) - np.log1p(-np.array(p))

@@ -183,9 +183,9 @@ class Answers:
     def _with_room(self, relation, head, tails):
         """Those of new facts (head, relation, tails (n,)), for which (h, r) has room, that `complete` keeps: (r, t) has
         room for them beside better ones. That takes the answers of all heads in scope, where (r, t) has a bound."""
-        if not len(tails) or not self.decoder.inverse[relation]:
+        if not len(tails) or not self.decoder.full.inverse[relation]:
             return tails
-        room = self.decoder.room_of_tails(np.full(len(tails), relation), tails)
+        room = self.decoder.full.room(np.full(len(tails), relation), tails)
         heads, facts = self._facts_of(relation)
         if head in heads:
             return tails[np.isin(tails, facts[facts[:, 0] == head, 2])]

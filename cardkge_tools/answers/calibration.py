@@ -9,12 +9,24 @@ import numpy as np
 
 import kernels
 from cardkge import Bounds, CardkgeError, as_bounds, checked_triples
-from cardkge_tools.answers.decoding import Decoder, KnownTails, block_of, loops_to_leave_out, scope_pairs, spread
+from cardkge_tools.answers.decoding import (
+    Decoder,
+    FullTails,
+    KnownAndLoops,
+    KnownTails,
+    Scope,
+    block_of,
+    log_sums_of,
+    open_to,
+    scope_pairs,
+    spread,
+)
 from cardkge_tools.answers.missing import Missing
 from cardkge_tools.definitions.counting import N_FEATURES, count_weights, fit_counts, minimise, pair_features
+from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.batches import Threads
 from cardkge_tools.engine.ranking import Queries, scored_blocks
-from cardkge_tools.shell.files import FORMAT_VERSION, check_version, json_bytes, read_json
+from cardkge_tools.shell.files import check_version, json_bytes, read_json
 
 BEST = 30  # candidates of each (h, r) that the fit sees all of
 DRAWN = 8  # and those drawn from the rest, each standing for many
@@ -28,8 +40,7 @@ UNSEEN = 0.1  # precision of the logarithm of a mean number of unseen tails arou
 MOST_KNOWN = 1000  # tails; a CountPrior says nothing of heads with more
 GROUPS = 13  # of numbers of known tails, which a CountPrior tells apart
 SIZES = 16  # numbers of new tails that a CountPrior tells apart, the last with all above it
-
-
+VERSION = 2  # of calibration.json; 1 was that of other features
 ANEW = "`calibrate` writes it anew"  # the remedy of a calibration.json
 
 
@@ -97,33 +108,33 @@ def group_of(known):
     return np.where(known <= 4, known, np.minimum(np.ceil(np.log2(np.maximum(known, 1))) + 2, GROUPS - 1)).astype(int)
 
 
-def calibrate(model, splits, share, bounds=None, types=None, threads=None, progress=None):
+def calibrate(model, splits, share, bounds=None, threads=None, progress=None, **options):
     """The Calibration of a model trained on train, fitted through the bounds.
 
     splits: (train, valid), triples (n, 3). share: v, or v_r (R,), in (0, 1): the part of the facts missing from train
     that valid holds; or a Missing, which says u_r too, so that mean numbers of unseen tails are fitted with the rest.
-    bounds: Bounds, (R, 2) or None. Valid is dealt out in FOLDS parts of each relation; what is asked
-    in turn is one part while the others are known, so that (h, r) look at the fit as they will look at use, where valid
-    is known. (h, r) of the scope with a fact in valid take part, and of the others a sample, weighted: of each its BEST
-    best candidates, DRAWN of the rest, weighted, and its facts of valid. CardkgeError where valid has no fact in scope,
-    or a share is not between 0 and 1.
+    bounds: Bounds, (R, 2) or None. options: those of Scope. Valid is dealt out in FOLDS parts of each relation; what is
+    asked in turn is one part while the others are known, so that (h, r) look at the fit as they will look at use, where
+    valid is known. (h, r) of the scope with a fact in valid take part, and of the others a sample, weighted: of each
+    its BEST best candidates, DRAWN of the rest, weighted, and its facts of valid. CardkgeError where valid has no fact
+    in scope, or a share is not between 0 and 1.
     """
-    n, r = model.n_entities, model.n_relations
-    train, valid = (checked_triples(x, n, r) for x in splits)
+    n, r, how = model.n_entities, model.n_relations, Scope(**options)
+    train, valid = splits = [checked_triples(x, n, r) for x in splits]
     missing, share = (share, share.share) if isinstance(share, Missing) else (None, share)
-    share = np.broadcast_to(np.asarray(share, np.float64), (r,))
+    bounds, share = as_bounds(bounds, r), np.broadcast_to(np.asarray(share, np.float64), (r,))
     if not ((share > 0) & (share < 1)).all():
         raise CardkgeError(
             f"calibration: the share of missing facts that valid holds must be in (0, 1), found {share.min():g} to "
             f"{share.max():g}"
         )
-    scope = scope_pairs(train, n, r, types=types)
-    limits = as_bounds(bounds, r)
-    heads, relations, weights = _fitting_pairs(*scope, valid, (n, r), limits, np.random.default_rng(5))
-    candidates = _candidates(model, train, valid, (heads, relations), threads, progress)
+    scope = scope_pairs(train, n, r, types=how.types)
+    heads, relations, weights = _fitting_pairs(*scope, valid, (n, r), bounds, np.random.default_rng(5))
+    irreflexive = without_loops(train, r) & (not how.loops)
+    candidates = _candidates(model, splits, (heads, relations), bounds, irreflexive, threads, progress)
     if not candidates.found.any():
         raise CardkgeError("calibration: no fact of valid has a head in the scope of its relation; nothing to fit on")
-    limits = limits.of(relations, heads)
+    limits = bounds.of(relations, heads)
     unseen = np.zeros(r) if missing is None else missing.unseen_before(scope[1], relations[limits[:, 0] > 0])
     queries = _in_turn(candidates, relations, weights, share, limits)
     queries.unseen = unseen[queries.relations]
@@ -284,7 +295,7 @@ def learn_counts(model, calibration, train, valid, seed=0, threads=None, types=N
     rank = np.arange(len(heads)) - np.searchsorted(groups[shuffled], groups[shuffled])
     chosen = np.sort(shuffled[rank < max(PAIRS // r, 100)])
     heads, relations, groups = heads[chosen], relations[chosen], groups[chosen]
-    excluded = known.joined(KnownTails(loops_to_leave_out(train, heads, relations, r), n, r))
+    excluded = KnownAndLoops(known, without_loops(train, r))
     sizes = np.empty((len(chosen), SIZES))
 
     def collect(first, last, decoded):
@@ -315,55 +326,46 @@ def _fitting_pairs(heads, relations, valid, sizes, bounds, rng):
     return heads[kept], relations[kept], weights[kept]
 
 
-def _candidates(model, train, valid, pairs, threads, progress):
-    """The Candidates of the pairs (heads, relations). Known tails of train are none, nor are loops where train has
-    none."""
-    heads, relations = pairs
+def _candidates(model, splits, pairs, bounds, irreflexive, threads, progress):
+    """The Candidates of the pairs (heads, relations): what a Decoder that knows train and valid leaves open, and the
+    facts of valid that have room beside the others."""
+    (train, valid), (heads, relations) = splits, pairs
     n, r = model.n_entities, model.n_relations
     known = KnownTails(train, n, r)
-    excluded = known.joined(KnownTails(loops_to_leave_out(train, heads, relations, r), n, r))
-    answers = KnownTails(valid, n, r).without(excluded)
+    excluded, full = KnownAndLoops(known, irreflexive), FullTails(bounds, known.joined(KnownTails(valid, n, r)))
+    sound = ~excluded.has(*valid.T) & (full.room(*valid.T[1:], less=1) > 0)
+    answers = KnownTails(valid[sound], n, r)
     draws = np.random.default_rng(7).integers(n, size=(len(heads), DRAWN))
     best, blocks = min(BEST, n), {}
 
     def collect(first, last, scores):
         part, row = slice(first, last), np.arange(last - first)
-        starts, taken = excluded.of(heads[part], relations[part])
         found_starts, found = answers.of(heads[part], relations[part])
-        taken_row, found_row = np.repeat(row, np.diff(starts)), np.repeat(row, np.diff(found_starts))
-        scores = scores.copy()
-        scores[taken_row, taken] = -np.inf
+        found_row = np.repeat(row, np.diff(found_starts))
+        others = open_to(scores, relations[part], excluded.of(heads[part], relations[part]), full)
+        others[found_row, found] = -np.inf
+        sums, _ = log_sums_of(others, "train again, with a smaller learning rate say", -np.inf)
+        others[found_row, found] = scores[found_row, found]
         weight, is_found = np.zeros(scores.shape), np.zeros(scores.shape, bool)
-        top = np.argpartition(scores, n - best, axis=1)[:, n - best :]
-        weight[row[:, None], top], weight[found_row, found], weight[taken_row, taken] = 1, 1, -1
+        top = np.argpartition(others, n - best, axis=1)[:, n - best :]
+        weight[row[:, None], top], weight[found_row, found], weight[others == -np.inf] = 1, 1, -1
         fresh = weight[row[:, None], draws[part]] == 0
+        few = ~fresh.any(1)[:, None] & (weight == 0)  # nothing new was drawn: there is hardly more, and all is taken
+        weight[few] = 1
         each = (weight == 0).sum(1) / np.maximum(fresh.sum(1), 1)
         drawn_row = np.repeat(row, fresh.sum(1))
         np.add.at(weight, (drawn_row, draws[part][fresh]), each[drawn_row])
         is_found[found_row, found] = True
         i, t = np.nonzero(weight > 0)
-        others, sums = scores.copy(), np.empty(len(row))
-        others[found_row, found] = -np.inf
-        highest = others.max(1)
-        kernels.log_sums(others, highest, sums)
-        sums[highest == -np.inf] = -np.inf  # valid has all candidates
-        if np.isnan(sums).any() or not np.isfinite(scores[i, t]).all():
-            raise CardkgeError("calibration: a score is not finite; train again, with a smaller learning rate say")
-        blocks[first] = (
-            np.bincount(i, minlength=len(row)),
-            scores[i, t].astype(float),
-            is_found[i, t],
-            weight[i, t],
-            sums,
-        )
+        lengths, totals = np.bincount(i, minlength=len(row)), (others > -np.inf).sum(1)
+        blocks[first] = lengths, scores[i, t].astype(float), is_found[i, t], weight[i, t], sums, totals
 
     with Threads(threads) as pool:
         scored_blocks(model, Queries(heads, relations), pool, collect, block_of(n), progress)
     if not blocks:
         raise CardkgeError("calibration: train has no triples, so no (h, r) is in scope")
-    lengths, *rows = (np.concatenate([blocks[first][i] for first in sorted(blocks)]) for i in range(5))
-    total = n - np.diff(excluded.of(heads, relations)[0])
-    return Candidates(np.append(0, np.cumsum(lengths)), *rows, known.count(heads, relations), total)
+    lengths, *columns, total = (np.concatenate([blocks[first][i] for first in sorted(blocks)]) for i in range(6))
+    return Candidates(np.append(0, np.cumsum(lengths)), *columns, known.count(heads, relations), total)
 
 
 def calibration_bytes(found, relations, epoch):
@@ -384,7 +386,7 @@ def calibration_bytes(found, relations, epoch):
         for row, of in zip(of_relations.values(), found.missing.rows(), strict=True):
             row.update(of)
     content = {
-        "format_version": FORMAT_VERSION, "epoch": epoch, "bounds": found.bounds, "centre": found.centre.tolist(),
+        "format_version": VERSION, "epoch": epoch, "bounds": found.bounds, "centre": found.centre.tolist(),
         "scale": found.scale.tolist(), "relations": of_relations,
     }  # fmt: skip
     if found.prior is not None:
@@ -419,7 +421,7 @@ def read_calibration(path, relations, epoch):
     if not path.exists():
         return None
     value = read_json(path, ANEW)
-    check_version(path, value.get("format_version"), ANEW)
+    check_version(path, value.get("format_version"), ANEW, VERSION, VERSION)
     try:
         rows = [value["relations"][relation] for relation in relations]
         parameters = np.array([row["parameters"] for row in rows], np.float64)

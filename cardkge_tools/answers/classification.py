@@ -10,11 +10,12 @@ import numpy as np
 
 from cardkge import CardkgeError, as_bounds, logistic_loss, probability, triple_keys
 from cardkge_tools.answers.calibration import minimise
-from cardkge_tools.answers.decoding import Decoder, KnownTails, room_left, spread
+from cardkge_tools.answers.decoding import Decoder, KnownAndLoops, KnownTails, room_left, spread
 from cardkge_tools.answers.facts import calibrated_run, run_bounds
 from cardkge_tools.answers.opening import open_to_measure
 from cardkge_tools.definitions.counting import log_sum_exp
 from cardkge_tools.definitions.measures import label_metrics
+from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.shell.files import is_stdout, read_blocks, write_json
 from cardkge_tools.shell.terminal import counter, say, shown, table, warn
 
@@ -338,7 +339,9 @@ def by_calibration(run, folder, dataset, triples, threads):
     asked = KnownTails(triples, n, r)
     known = KnownTails(dataset.train, n, r).without(asked)
     calibration = calibrated_run(run, folder).knowing("train")
-    decoder = Decoder(run.best_model(), calibration, run_bounds(run), known, wanted=asked)
+    excluded = KnownAndLoops(known, without_loops(dataset.train, r))
+    answerable = KnownTails(triples[~excluded.has(*triples.T)], n, r)
+    decoder = Decoder(run.best_model(), calibration, run_bounds(run), known, excluded, answerable)
     pairs, place = np.unique(triples[:, 1].astype(np.int64) * n + triples[:, 0], return_inverse=True)
     heads, relations = (pairs % n).astype(np.int32), (pairs // n).astype(np.int32)
     p, order = np.zeros(len(triples)), np.argsort(place, kind="stable")
@@ -348,7 +351,8 @@ def by_calibration(run, folder, dataset, triples, threads):
         keys = found.row.astype(np.int64) * n + found.ids  # ascending
         rows = order[limits[first] : limits[last]]
         wanted = (place[rows] - first) * n + triples[rows, 2]
-        p[rows] = found.p[np.searchsorted(keys, wanted)]
+        at = np.searchsorted(keys, wanted)
+        p[rows] = np.where(np.append(keys, -1)[at] == wanted, np.append(found.p, 0)[at], 0)  # a loop is no answer
 
     with counter("looked at: (h, r)") as progress:
         decoder.run(heads, relations, threads, consume, progress)

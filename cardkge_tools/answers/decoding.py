@@ -9,7 +9,6 @@ import kernels
 from cardkge import CardkgeError, as_bounds, triple_keys
 from cardkge_tools.answers.sizes import are_guesses, chances_of_none
 from cardkge_tools.definitions.counting import calibrated_log_odds, pair_features
-from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.batches import Threads, sorted_distinct
 from cardkge_tools.engine.ranking import Queries, scored_blocks
 
@@ -86,13 +85,12 @@ class Decoder:
         self.bounds = as_bounds(bounds, model.n_relations)
         self.known, self.excluded, self.wanted = known, known if excluded is None else excluded, wanted
         self.with_none = self.with_guesses = False
-        self.inverse, self._full = self.bounds.is_bounded(inverse=True), {}
+        self.full = FullTails(self.bounds, known)
 
     def decode(self, heads, relations, scores, need=0.0):
         """The Decoded of n pairs with scores (n, N). Candidates whose p is at most `need` may be missing.
 
-        Given bounds of the inverse, p is 0 where (r, t) has as many known heads as it may have; the other candidates
-        of (h, r) are conditioned without it."""
+        Given bounds of the inverse, p is 0 where (r, t) has as many known heads as it may have (`FullTails`)."""
         n = len(heads)
         count = self.known.count(heads, relations)
         lower, upper = (self.bounds.of(relations, heads) - count[:, None]).T
@@ -101,7 +99,8 @@ class Decoder:
         if self.wanted is not None:
             wanted_starts, wanted = self.wanted.of(heads, relations)
         candidates = self.model.n_entities - np.diff(excluded_starts)
-        sums, best = self._sums(scores, excluded_starts, excluded)
+        open_scores = open_to(scores, relations, (excluded_starts, excluded), self.full)
+        sums, best = log_sums_of(open_scores, "the parameters are too large for their dtype")
         features = pair_features(sums, count, best, self.calibration.centre, self.calibration.scale)
 
         weights = self.bounds.weights(relations, count)
@@ -126,7 +125,7 @@ class Decoder:
         found = scores[row, ids]
         odds = log_odds(self.calibration, relations[row], found - sums[row], features[row])
         odds = np.clip(odds, -1e6, 1e6)
-        full = self._are_full(relations, row, ids)
+        full = open_scores[row, ids] == -np.inf
         open_row = row[~full]
         p, open_p = np.zeros(len(ids)), np.empty(len(open_row))
         open_starts = np.searchsorted(open_row, np.arange(n + 1))
@@ -139,36 +138,6 @@ class Decoder:
         guesses = are_guesses(open_starts, odds[~full], lower, unseen)
         guesses &= ~contradicted & (not self.with_guesses)
         return Decoded(starts, row, ids, found, p, count, candidates, contradicted, none, guesses)
-
-    def room_of_tails(self, relations, tails):
-        """(n,): how many new heads each (r, t) may get, by bounds of the inverse."""
-        limits = self.bounds.of(relations, tails, inverse=True)
-        return room_left(limits, self.known.count_heads(relations, tails))
-
-    def _are_full(self, relations, row, ids):
-        """(m,) bool: the candidates whose (r, t) has room for no head more."""
-        full = np.zeros(len(ids), bool)
-        for relation in np.unique(relations[self.inverse[relations]]).tolist():
-            if relation not in self._full:  # of all tails, for they are asked for again and again
-                everyone = np.arange(self.model.n_entities)
-                self._full[relation] = self.room_of_tails(np.full(len(everyone), relation), everyone) < 1
-            here = relations[row] == relation
-            full[here] = self._full[relation][ids[here]]
-        return full
-
-    @staticmethod
-    def _sums(scores, starts, excluded):
-        """(n,) each: the log of the sum of exp(score) over the candidates, and the greatest score; 0 where there is no
-        candidate."""
-        candidates = scores.copy()
-        candidates[np.repeat(np.arange(len(scores)), np.diff(starts)), excluded] = -np.inf
-        sums, best = np.empty(len(scores)), candidates.max(1)
-        kernels.log_sums(candidates, best, sums)
-        empty = np.diff(starts) == scores.shape[1]
-        sums[empty], best[empty] = 0, 0
-        if not np.isfinite(sums).all():
-            raise CardkgeError("a score is not finite: the parameters are too large for their dtype")
-        return sums, best
 
     @staticmethod
     def _live(scores, least, *lists):
@@ -192,6 +161,49 @@ class Decoder:
             scored_blocks(self.model, Queries(heads, relations), pool, each, block_of(self.model.n_entities), progress)
 
 
+class FullTails:
+    """The (r, t) that have as many known heads as bounds of the inverse allow: t is no answer to (h, r, ?), whatever h.
+    known: KnownTails."""
+
+    def __init__(self, bounds, known):
+        self.bounds, self.known, self.inverse = bounds, known, bounds.is_bounded(inverse=True)
+        self._of = {}  # relation -> tails, for they are asked for again and again
+
+    def room(self, relations, tails, less=0):
+        """(n,): how many new heads each (r, t) may get, were so many of the known ones not known."""
+        limits = self.bounds.of(relations, tails, inverse=True)
+        return room_left(limits, self.known.count_heads(relations, tails) - less)
+
+    def of(self, relation):
+        """The tails (m,) that are full."""
+        if relation not in self._of:
+            everyone = np.arange(self.known.n_entities)
+            self._of[relation] = np.flatnonzero(self.room(np.full(len(everyone), relation), everyone) < 1)
+        return self._of[relation]
+
+
+def open_to(scores, relations, excluded, full):
+    """A copy of scores (n, N) of pairs of these relations, -inf at what is no answer: excluded, (starts, ids), and
+    tails that are full (FullTails). Fit and use agree on the candidates by it."""
+    scores, (starts, ids) = scores.copy(), excluded
+    scores[np.repeat(np.arange(len(scores)), np.diff(starts)), ids] = -np.inf
+    for relation in np.unique(relations[full.inverse[relations]]).tolist():
+        scores[np.ix_(np.flatnonzero(relations == relation), full.of(relation))] = -np.inf
+    return scores
+
+
+def log_sums_of(scores, remedy, empty=0.0):
+    """(n,) each: the log of the sum of exp(score), and the greatest score, of scores (n, N) that `open_to` left open;
+    `empty` where none is. CardkgeError, which names the remedy, where a score is not finite."""
+    sums, best = np.empty(len(scores)), scores.max(1)
+    kernels.log_sums(scores, best, sums)
+    closed = best == -np.inf
+    sums[closed] = best[closed] = empty
+    if np.isnan(sums).any() or (np.abs(best[~closed]) == np.inf).any():
+        raise CardkgeError(f"a score is not finite: {remedy}")
+    return sums, best
+
+
 def acceptable(decoded, room, least):
     """Places, among the candidates of a Decoded, of those with p > least that are among the room[i] (n,) best of
     their pair, best first within each, but for guesses; equals by score, then by id."""
@@ -213,18 +225,17 @@ def room_left(limits, known):
 
 def accepted(decoder, triples, p, precision=None):
     """The rule of acceptance, of facts (m, 3) that their (h, r) has room for, ordered by pair: places, best first
-    (equals in their order), of as many as have a mean p of at least `precision` (None: of all), and of these as far as
-    each (r, t) has room, by bounds of the inverse."""
+    (equals in their order), as far as each (r, t) has room, by bounds of the inverse, and of these as many as have a
+    mean p of at least `precision` (None: all)."""
     order = np.argsort(-p, kind="stable")
-    if precision is not None:
-        order = order[: threshold_for(p[order], precision)]
-    return order[_with_room_of_tails(decoder, triples[order])]
+    order = order[_with_room_of_tails(decoder, triples[order])]
+    return order if precision is None else order[: threshold_for(p[order], precision)]
 
 
 def _with_room_of_tails(decoder, triples):
     """(m,) bool: which of the facts (m, 3), best first, have room beside the ones before and the known heads."""
     kept, (_, relations, tails) = np.ones(len(triples), bool), triples.T
-    rows = np.flatnonzero(decoder.inverse[relations])
+    rows = np.flatnonzero(decoder.full.inverse[relations])
     if not len(rows):
         return kept
     relations, tails = relations[rows], tails[rows]
@@ -233,7 +244,7 @@ def _with_room_of_tails(decoder, triples):
     ordered = pair[order]
     rank = np.empty(len(rows), np.int64)
     rank[order] = np.arange(len(rows)) - np.searchsorted(ordered, ordered)
-    kept[rows] = rank < decoder.room_of_tails(relations, tails)
+    kept[rows] = rank < decoder.full.room(relations, tails)
     return kept
 
 
@@ -268,12 +279,11 @@ def complete(decoder, heads, relations, least=0.5, precision=None, look=None):
     floor = least if precision is None else start_of(precision)
     while True:
         pairs, tails, p, left_out = look(floor)
-        if precision is not None and floor > decoder.floor and threshold_for(-np.sort(-p), precision) == len(p):
-            floor = max(floor / 100, decoder.floor)  # perhaps there is more
-            continue
         triples = np.column_stack((heads[pairs], relations[pairs], tails))
-        kept = accepted(decoder, triples, p, precision)
-        return triples[kept], p[kept], left_out
+        kept, everything = (accepted(decoder, triples, p, limit) for limit in (precision, None))
+        if precision is None or floor <= decoder.floor or len(kept) < len(everything):
+            return triples[kept], p[kept], left_out
+        floor = max(floor / 100, decoder.floor)  # perhaps there is more
 
 
 def start_of(precision):
@@ -288,6 +298,15 @@ def threshold_for(p, precision):
     ends = np.append(p[1:] != p[:-1], True) if len(p) else np.empty(0, bool)
     good = np.flatnonzero(ends & (mean >= precision))
     return int(good[-1]) + 1 if len(good) else 0
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What is asked. loops: (h, r, h) is a candidate even where train has no loop of r; types: as `scope_pairs` takes
+    them."""
+
+    loops: bool = False
+    types: object = None
 
 
 def spread(starts, lengths):
@@ -421,8 +440,3 @@ class KnownAndLoops:
         """(n,) bool: which triples are no candidates."""
         loops = self.irreflexive[relations] & (np.asarray(heads) == tails)
         return self.known.has(heads, relations, tails) | loops
-
-
-def loops_to_leave_out(train, heads, relations, n_relations):
-    """(h, r, h), as triples, for the pairs whose relation has no loop in train."""
-    return np.column_stack((heads, relations, heads))[without_loops(train, n_relations)[relations]]

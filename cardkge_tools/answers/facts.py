@@ -74,7 +74,8 @@ def calibrate_run(run, dataset, folder, threads, how=None, quiet=False):
     missing = missing_of(run, dataset, bounds, how)
     with counter("calibrating: (h, r)") as progress:
         splits = dataset.train, dataset.valid
-        run.calibration = calibrate(run.best_model(), splits, missing, bounds, run.types, threads, progress)
+        calibration = calibrate(run.best_model(), splits, missing, bounds, threads, progress, types=run.types)
+        run.calibration = calibration
     text = None if how.bounds is None else text_of(bounds)
     run.calibration = dataclasses.replace(run.calibration, bounds=text, missing=missing)
     if mined:
@@ -91,7 +92,7 @@ def calibrate_run(run, dataset, folder, threads, how=None, quiet=False):
         say(ASSUMED, err=quiet)
     for r in np.flatnonzero(run.calibration.unseen).tolist():
         say(
-            f"{run.relations[r]}: its numbers count tails that are no entities of the graph, so they are larger than what"
+            f"{run.relations[r]}: its numbers count tails that are no entities of the graph, and are larger than what"
             f" the graph can answer ({missing.unseen[r]:.0%} of the new tails, by how those known repeat; in the fit"
             f" {run.calibration.unseen[r]:.3g} a head)",
             err=quiet,
@@ -109,6 +110,18 @@ def calibrated_run(run, folder):
     if run.calibration is None:
         raise CardkgeError(f"{folder}: not calibrated yet; first: {this_command()} calibrate {folder}")
     return run.calibration
+
+
+def fitted_with_loops(run, dataset, folder, bounds, threads):
+    """The calibration of a run, fitted anew through these Bounds with loops as candidates, and not kept: one that was
+    fitted without them says nothing of loops."""
+    found = calibrated_run(run, folder)
+    if run.settings.final:
+        raise CardkgeError(f"{folder}: --loops fits anew on valid, which this run was trained on; give the run before")
+    limits, options = None if isinstance(bounds, CountPrior) else bounds, {"types": run.types, "loops": True}
+    splits = dataset.train, dataset.valid
+    fitted = calibrate(run.best_model(), splits, found.share, limits, threads, **options)
+    return dataclasses.replace(fitted, missing=found.missing)
 
 
 def missing_of(run, dataset, bounds, how):
@@ -302,6 +315,10 @@ def complete_run(folder, what, out, data, threads, cluster=None, completeness=No
     scheduler, whose workers look for them; data: where these find the run's data now; completeness: a file to
     `write_completeness` to."""
     run, dataset = open_run(folder, data)
+    if cluster and what.bounds == "mined" and calibrated_run(run, folder).prior is None:  # each part would learn anew
+        raise CardkgeError(
+            f"--cluster: what counts teach is learnt once; first: {this_command()} calibrate {folder} --bounds mined"
+        )
     write = writer_of(out, run, dataset)
     heads, relations = pairs_to_complete(run, dataset, what)
     decoder = _decoder_of(what, run, dataset, folder, threads)

@@ -10,6 +10,7 @@ from cardkge_tools.answers.decoding import (
     Decoder,
     KnownAndLoops,
     KnownTails,
+    Scope,
     acceptable,
     accepted,
     room_left,
@@ -42,18 +43,12 @@ def cumulative_counts(hits, others):
 
 
 @dataclass(frozen=True)
-class SetOptions:
-    """How `evaluate_sets` accepts, and what it takes for candidates.
-
-    Accepted are candidates with p > least, or as many, best first, as have a mean p of at least `precision`. loops: (h,
-    r, h) is a candidate even where train has no loop of r. types: as `scope_pairs` takes them. truth: a Truth, in the
-    place of the scope and of test.
-    """
+class SetOptions(Scope):
+    """How `evaluate_sets` accepts: candidates with p > least, or as many, best first, as have a mean p of at least
+    `precision`. truth: a Truth, in the place of the scope and of test."""
 
     least: float = 0.5
     precision: float | None = None
-    loops: bool = False
-    types: object = None
     truth: object = None
 
     @property

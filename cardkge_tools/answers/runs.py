@@ -220,12 +220,7 @@ def load_run(folder, calibrated=True):
         raise CardkgeError(f"{folder / 'bounds.tsv'}: not the bounds that the run was trained with; {REMEDY}")
     metrics_path = folder / "metrics.json"
     run = Run(
-        settings=settings,
-        entities=entities,
-        relations=relations,
-        model=model,
-        accumulators=groups["accumulators"],
-        bounds=bounds,
+        *(settings, entities, relations, model, groups["accumulators"], bounds),
         types=types,
         prefixes=prefixes,
         epoch=state["epoch"],
@@ -237,11 +232,16 @@ def load_run(folder, calibrated=True):
         data=data,
     )
     if calibrated:
-        try:
-            run.calibration = read_calibration(folder / "calibration.json", relations, _kept_epoch(run))
-        except CardkgeError as error:  # `calibrate` refuses a final run
-            raise CardkgeError(str(error).replace(ANEW, FINAL_ANEW) if settings.final else str(error)) from error
+        load_calibration(run, folder)
     return run
+
+
+def load_calibration(run, folder):
+    """Reads the calibration of a run that was loaded without; CardkgeError as in `load_run`."""
+    try:
+        run.calibration = read_calibration(Path(folder) / "calibration.json", run.relations, _kept_epoch(run))
+    except CardkgeError as error:  # `calibrate` refuses a final run
+        raise CardkgeError(str(error).replace(ANEW, FINAL_ANEW) if run.settings.final else str(error)) from error
 
 
 def valid_times(run):

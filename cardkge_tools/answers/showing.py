@@ -11,7 +11,7 @@ import numpy as np
 from cardkge import probability
 from cardkge_tools.answers.answers import Answers
 from cardkge_tools.answers.calibration import CountPrior
-from cardkge_tools.answers.facts import bounds_in_use, calibrate_run, calibrated_run
+from cardkge_tools.answers.facts import bounds_in_use, calibrate_run, calibrated_run, fitted_with_loops
 from cardkge_tools.answers.figures import import_pyplot, plot_facts
 from cardkge_tools.answers.measures import MOST_TAILS, evaluate_sets, read_truth
 from cardkge_tools.answers.opening import open_run, open_to_measure, read_queries
@@ -89,6 +89,8 @@ def evaluate_command(folder, data, how, threads, json_file):
         truth, note = read_truth(how.truth, run)
         if note:
             warn(note)
+    if how.loops:
+        calibration = fitted_with_loops(run, dataset, folder, bounds, threads)
     options = {"least": how.min_probability, "precision": how.precision, "loops": how.loops, "truth": truth}
     with counter("looked at: (h, r)") as progress:
         measures, details = evaluate_sets(

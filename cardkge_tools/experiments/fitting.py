@@ -14,7 +14,7 @@ import numpy as np
 from cardkge import CardkgeError, triple_keys
 from cardkge_tools.answers.facts import calibrate_run
 from cardkge_tools.answers.opening import align_dataset, open_run, run_data
-from cardkge_tools.answers.runs import is_run, load_run, new_run, save_metrics, save_run
+from cardkge_tools.answers.runs import is_run, load_calibration, load_run, new_run, save_metrics, save_run
 from cardkge_tools.definitions.settings import option_name
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.ranking import Candidates, evaluate
@@ -45,8 +45,11 @@ def new_folder(out, force):
 
 def resume_run(folder, given, threads, calibrated=True):
     """Resumes a saved run, with the given settings that a resumed run may change."""
-    run = load_run(folder)
+    run = load_run(folder, calibrated=False)
     update_settings(run, given)
+    replaced = not run.settings.final and (calibrated or run.epoch < run.settings.epochs)
+    with contextlib.suppress(*[CardkgeError] * replaced):  # whatever it is
+        load_calibration(run, folder)
     dataset, data = run_data(run), run.data
     found = describe_data(dataset)
     if same_facts(found, data) and found["sha256"] != data["sha256"]:

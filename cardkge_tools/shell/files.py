@@ -229,16 +229,18 @@ def read_json(path, remedy=REMEDY):
     return value
 
 
-FORMAT_VERSION = 1  # of config.json, model.npz and calibration.json
+FORMAT_VERSION = 1  # of config.json and model.npz
 
 
-def check_version(path, version, remedy=REMEDY):
+def check_version(path, version, remedy=REMEDY, oldest=1, newest=FORMAT_VERSION):
     """CardkgeError for a format version that this program cannot read."""
     if type(version) is not int or version < 1:
         raise CardkgeError(f"{path}: format_version is {version!r}, not a number; {remedy}")
-    if version > FORMAT_VERSION:
+    if version < oldest:
+        raise CardkgeError(f"{path}: format version {version}, of an earlier program; {remedy}")
+    if version > newest:
         raise CardkgeError(
-            f"{path}: format version {version} is later than {FORMAT_VERSION}, the last that this "
+            f"{path}: format version {version} is later than {newest}, the last that this "
             "program reads; use the newer program that wrote it"
         )
 
