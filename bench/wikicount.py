@@ -1,11 +1,11 @@
-"""Numbers of single heads on real data: `python bench/wikicount.py FOLDER [--run RUN]` prints the tables of docs/REAL.md.
+"""Numbers of single heads on real data: `python bench/wikicount.py FOLDER` prints the tables of docs/REAL.md.
 
-FOLDER has WD50K (train.txt, valid.txt, test.txt), complete-sets.tsv (head, relation, number of true tails, those that are
-entities of the graph, number of the others) and numbers.tsv (head, relation, number, `exact` or `at least`). RUN is
-trained where it is missing. It is calibrated anew through several bounds, each kept in a folder beside RUN.
+FOLDER has WD50K (train.txt, valid.txt, test.txt), complete-sets.tsv (head, relation, number of true tails, those that
+are entities of the graph, number of the others) and numbers.tsv (head, relation, number, `exact` or `at least`). --run
+is trained where it is missing. It is calibrated anew through several bounds, each kept in a folder beside RUN.
 
-The heads of complete-sets are dealt out in two halves: of one the numbers are given (*given*), and not of the other. All
-settings are fitted on the same (h, r), so that their candidates are looked for once; they are kept there too.
+The heads of complete-sets are dealt out in two halves: of one the numbers are given (*given*), and not of the other.
+All settings are fitted on the same (h, r), so that their candidates are looked for once; they are kept there too.
 """
 
 import argparse
@@ -24,7 +24,6 @@ from tabulate import tabulate  # noqa: E402
 
 import cardkge  # noqa: E402
 from cardkge_tools.answers import calibration as fitting  # noqa: E402
-from cardkge_tools.answers import measures as measuring  # noqa: E402
 from cardkge_tools.answers.decoding import KnownTails, complete  # noqa: E402
 from cardkge_tools.answers.facts import Fitting, calibrate_run, fact_decoder, run_bounds  # noqa: E402
 from cardkge_tools.answers.measures import Truth, evaluate_sets, read_truth  # noqa: E402
@@ -44,8 +43,9 @@ SETTINGS = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sets:
-    """The lines of complete-sets: heads, relations, number of tails, of these in the graph, (n,); truth: a Truth of all;
-    given (n,) bool: the half of which the number is given. counted: (head, relation, number, exact), ids, of numbers.tsv."""
+    """The lines of complete-sets: heads, relations, number of tails, of these in the graph (n,); truth: a Truth of all;
+    given (n,) bool: the half of which the number is given. counted: (head, relation, number, exact), ids, of
+    numbers.tsv."""
 
     heads: np.ndarray
     relations: np.ndarray

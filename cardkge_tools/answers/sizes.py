@@ -16,7 +16,9 @@ def chances_of_none(starts, odds, limits, weights, unseen):
     odds: log odds of the candidates, those of pair i at starts[i] : starts[i + 1]; limits: two arrays (n,), of new
     tails; weights (1 or n, m + 1), the last of all sizes from m on; unseen (n,): mean numbers of unseen tails."""
     lower, upper = limits
-    width = max(int(np.minimum(upper, np.diff(starts)).max(initial=0)) + 2, weights.shape[1], 2)
+    least, candidates = np.maximum(np.ceil(lower), 0), np.diff(starts)
+    most = np.minimum(np.where(upper < np.inf, upper, least), candidates)  # above it all sizes are alike
+    width = max(int(most.max(initial=0)) + 2, weights.shape[1], 2)
     sizes, chances = np.arange(width), np.empty((len(lower), width))
     kernels.size_chances(starts, probability(odds), chances)
     within = ((lower[:, None] <= sizes) & (sizes <= upper[:, None])).astype(float)
