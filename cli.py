@@ -25,6 +25,7 @@ from cardkge_tools.shell.options import (
     json_option,
     moved_data,
     number_options,
+    refuse_both_thresholds,
     refuse_given,
     run_argument,
     threads_option,
@@ -324,6 +325,7 @@ def evaluate(ctx, folder, sets, skip_unknown, plot, data, json_file, threads, **
     how many others they have.
     """
     refuse_given(ctx, EVALUATE_REFUSES[sets])
+    refuse_both_thresholds(ctx)
     of_sets = {name: options.pop(name) for name in ("min_probability", "precision", "loops", "bounds", "truth")}
     if (other := "side" if sets else "known") in options["by"]:
         raise click.UsageError(f"--by {other} is {'not for' if sets else 'for'} --sets.")
@@ -388,7 +390,8 @@ def calibrate(folder, data, json_file, threads, **options):
 @click.option("--part", type=click.IntRange(0), nargs=2, hidden=True, help="A worker's: a range of (h, r), as .npz.")
 @moved_data
 @threads_option
-def complete(folder, min_probability, out, completeness, cluster, part, data, threads, **options):
+@click.pass_context
+def complete(ctx, folder, min_probability, out, completeness, cluster, part, data, threads, **options):
     """The new facts of RUN: head, relation, tail, probability, best first.
 
     For each relation all heads are asked that train has in it, or in a relation that shares a head with it, and where
@@ -398,6 +401,7 @@ def complete(folder, min_probability, out, completeness, cluster, part, data, th
     For --cluster start `dask scheduler` on one machine and `dask worker SCHEDULER` on each, where files and
     installation have the same paths; the file that is written is the same.
     """
+    refuse_both_thresholds(ctx)
     if part and out is None:
         raise click.UsageError("--part needs --out.")
     from cardkge_tools.answers.facts import Completing, complete_part, complete_run

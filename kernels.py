@@ -880,7 +880,7 @@ def members(order, p, q, rest, least, most, end, tilt, more, weights, found):
 
 @inlined
 def sets_within(x, log_rest, lower, upper, weights, ordered, found):
-    """found[t] = P(t in S | lower <= |S| <= upper, by weights) of candidates with log odds x (n,), finite, and of a
+    """found[t] = P(t in S | lower <= |S| <= upper, by weights) of candidates with log odds x (n,), finite, beside a
     rest whose odds, exp(log_rest) together, make a Poisson number of members (-inf: there is none); 0 where no set has
     such a size. Returns `log_partition` (given weights of 1) and the expected number of members among the rest.
     ordered: greater odds get no smaller answers, equal odds the same, whatever the rounding.

@@ -4,7 +4,7 @@ Each run is calibrated anew through some bounds with some v, and its new facts a
 with --truth the facts of a file of the whole graph. A run of `train --final` is taken as it is. Prints AP, log loss and
 Brier score; of what is accepted at p > 0.5 and by `--precision 0.9` how many, what is promised, what is kept, the 95 %
 interval of promised - kept (bootstrap over heads, of all runs together) and how many are true; the same of the
-relations of which 100 or more are accepted; and how settings differ, run by run with the same seed.
+relations with 100 or more accepted; and how settings differ, run by run with the same seed.
 """
 
 import argparse

@@ -210,7 +210,7 @@ def test_the_kernel_is_the_definition(bounds, seed, spread, unseen):
     (0, 1, 0, 1500), (-250, 20, 0, 2), (-250, 20, 900, math.inf), (200, 60, 0, 700), (-290, 3, 2, 3),
 ])  # fmt: skip
 def test_five_thousand_candidates_and_extreme_odds(mean, spread, lower, upper):
-    """Products of odds beyond all floats, and chances far below: value and slope are those of sums of logarithms."""
+    """Products of odds far beyond all floats, and chances far below: value and slope are those in logarithms."""
     rng, n, v = np.random.default_rng(8), 5000, 0.3
     x, weights = np.clip(rng.normal(mean, spread, n), -299, 299), np.ones(n)
     found = np.arange(n) < 2
@@ -418,6 +418,15 @@ def test_fit_and_use_have_the_same_candidates(graph, monkeypatch, loops):
     in_scope = set(zip(heads.tolist(), relations.tolist(), strict=True))
     room = [f for f in room if f[:2] in in_scope and (f[0] != f[2] or loops or f[1] == 1)]
     assert queries.rows[1].sum() == len(room) < len(valid)
+
+
+def test_heads_without_a_candidate_say_nothing(graph):
+    """^r0 [0, 1]: nearly every tail is full, and no tail is left to some heads. What is fitted is finite."""
+    model, train, valid = graph
+    everyone = np.column_stack([np.full(60, 1), np.zeros(60, int), np.arange(60)]).astype(np.int32)
+    bounds = GraphBounds([Bound("r0", 0, 1, inverse=True)], ["r0", "r1"])
+    found = calibrate(model, (np.concatenate((train, everyone)), valid), 0.5, bounds, threads=1)
+    assert all(np.isfinite(x).all() for x in (found.parameters, found.centre, found.scale))
 
 
 def test_nothing_is_lost_where_all_draws_fall_on_what_is_taken(graph, monkeypatch):

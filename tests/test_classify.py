@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import os
+import re
 import sys
 from types import SimpleNamespace
 
@@ -19,6 +20,7 @@ from cardkge_tools.answers import classification
 from cardkge_tools.answers.classification import (
     BASELINE,
     HUB,
+    METRICS,
     SMOOTHING,
     Facts,
     best_thresholds,
@@ -29,6 +31,7 @@ from cardkge_tools.answers.classification import (
     hard_false,
     label_loss,
     read_labelled,
+    show_classification,
     softmax_scores,
     without,
 )
@@ -303,7 +306,7 @@ def test_unknown_names_left_out(tmp_path, capsys):
     path = write(tmp_path / "a.txt", "a\tr\tb\t1\nc\tr\ta\t0\n")
     triples, _ = read_labelled(path, ["a", "b"], ["r"], skip_unknown=True)
     assert triples.tolist() == [[0, 0, 1]]
-    assert "1 names ('c'): 1 of 2 triples are left out" in capsys.readouterr().err
+    assert "1 name ('c'): left out 1 of 2 triples" in capsys.readouterr().err
     with pytest.raises(CardkgeError, match="no triples are left"):
         read_labelled(write(path, "c\tr\ta\t0\n"), ["a", "b"], ["r"], skip_unknown=True)
 
@@ -335,6 +338,19 @@ def trained(tmp_path_factory):
         lines = corrupted(dataset, np.asarray(getattr(dataset, split))[:size], size)
         write(folder / f"{split}.txt", "".join(lines))
     return folder
+
+
+def test_no_two_columns_have_one_name(capsys):
+    metrics = dict.fromkeys(METRICS, 0.5)
+    part = metrics | {"triples": 1, "baselines": {BASELINE: metrics}}
+    hard = {"triples": 1, "refused": {"ours": 1.0}}
+    show_classification(part | {"in_train": {"true": 0, "false": 0}, "hard_false": hard, "relations": {}}, "note")
+    header, *_, last = capsys.readouterr().out.splitlines()
+    names = re.split("  +", header.strip())
+    assert len(set(names)) == len(names) == 10
+    assert (
+        last == "1 false triple has a tail as frequent as those of half of the true ones; taken for false: ours 100.0 %"
+    )
 
 
 @pytest.mark.thorough

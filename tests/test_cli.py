@@ -836,7 +836,7 @@ def test_predict_shows_calibrated_probabilities_and_the_expected_count(trained):
     known = sum(answer["known"] is not None for answer in answers)
     assert known <= report["expected"] <= 12
     shown = ok("predict", folder, "--head", "Zoë Ågren", "--relation", "r0").stdout.splitlines()
-    line = f"expected count = {report['expected']:.2f}, of which {known} known, bound [1, 3] (mined); given the counts"
+    line = f"expected count = {report['expected']:.2f}, {known} known, bound [1, 3] (mined); given the counts"
     assert shown[-2].startswith(line)
     scores = [answer["score"] for answer in answers]
     assert scores == sorted(scores, reverse=True)

@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import shutil
+from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
@@ -431,7 +432,7 @@ def test_measured_against_whole_answers(made, tmp_path, monkeypatch):
     ]
     (tmp_path / "truth.tsv").write_text("".join(lines) + "nobody\tr0\t0\t\t0\na\tr7\t0\t\t0\n")
     result = ok("evaluate", made, "--sets", "--truth", tmp_path / "truth.tsv", "--json", "-", "--min-probability", 0.3)
-    assert f"2 lines of unknown heads or relations left out, the first line {len(lines) + 1}, 'nobody'" in result.stderr
+    assert f"left out 2 lines of unknown heads or relations, the first line {len(lines) + 1}, 'nobody'" in result.stderr
     found = json.loads(result.stdout)
     rows, pairs = [], []  # p, is a fact, of an empty answer, of all candidates; known, expected, true of each pair
     index = KnownAndLoops(known, np.ones(2, bool))
@@ -475,8 +476,8 @@ def test_measured_against_whole_answers(made, tmp_path, monkeypatch):
         ("a\tr0\t1\tb\n", ":1: expected head, relation, number of tails"),
         ("a\tr0\t1\tb\tx\n", ":1: expected head, relation, number of tails"),
         ("a\tr0\t1\tb\t0\na\tr1\t2\tb zz\t0\n", ":2: unknown entity 'zz'"),
-        ("a\tr0\t3\tb c\t0\n", ":1: 3 tails are not 2 names and 0 others"),
-        ("a\tr0\t2\tb b\t0\n", ":1: 2 tails are not 1 names and 0 others"),
+        ("a\tr0\t3\tb c\t0\n", ":1: the number is 3, but 2 tails and 0 others stand there"),
+        ("a\tr0\t2\tb b\t0\n", ":1: the number is 2, but 1 tail and 0 others stand there"),
         ("a\tr0\t1\tb\t0\na\tr1\t0\t\t0\na\tr0\t1\tb\t0\n", ":3: 'a', 'r0' for the second time, after line 1"),
         ("zz\tr0\t0\t\t0\n", ": no line is of a head and a relation of the graph"),
         ("a\tr0\t1\t\t1\n", "no facts in the whole answers are new"),
@@ -497,3 +498,56 @@ def test_names_with_spaces_are_read_as_long_as_can_be(tmp_path):
     truth, note = read_truth(path, run)
     assert note is None and sorted(truth.triples.tolist()) == [[3, 0, 0], [3, 0, 1], [3, 0, 2], [3, 0, 3]]
     assert isinstance(truth, Truth) and truth.heads.tolist() == [3]
+
+
+def test_whole_answers_that_disown_what_is_known_are_told(made, tmp_path):
+    run, data = open_run(made)
+    (h, r, _), names = data.train[0].tolist(), run.entities
+    free = next(x for x in range(N) if x != h and not (data.known == (h, r, x)).all(1).any())
+    path = tmp_path / "truth.tsv"
+    path.write_text(f"{names[h]}\t{run.relations[r]}\t1\t{names[free]}\t0\n")
+    result = ok("evaluate", made, "--sets", "--truth", path)
+    assert f"of train and valid not among its tails, the first {names[h]} {run.relations[r]} " in result.stderr
+    assert "against 1 fact that are missing" not in result.stdout and "1 fact that is missing" in result.stdout
+    tails = {x for _, _, x in data.known.tolist() if (data.known == (h, r, x)).all(1).any()} | {free}
+    path.write_text(f"{names[h]}\t{run.relations[r]}\t{len(tails)}\t{' '.join(names[x] for x in tails)}\t0\n")
+    assert "not among its tails" not in ok("evaluate", made, "--sets", "--truth", path).stderr
+
+
+def test_a_bound_that_the_known_tails_contradict_is_said_to_be_ignored(made, tmp_path):
+    run, data = open_run(made)
+    counts = Counter(tuple(fact[:2]) for fact in data.known.tolist())
+    (h, r), count = max(counts.items(), key=lambda each: (each[1], each[0]))
+    path, query = tmp_path / "bounds.tsv", ("predict", made, "--head", run.entities[h], "--relation", run.relations[r])
+    for upper, said in ((count - 1, True), (count, False)):
+        path.write_text(f"{run.relations[r]}\t0\t{upper}\n")
+        shown = ok(*query, "--bounds", path).stdout
+        line = f"the data contradicts this bound ({count} are known): it is ignored, and nothing new is predicted"
+        assert (line in shown) == said and f"expected count = {count:.2f}, {count} known" in shown
+    path.write_text(f"{run.relations[r]}\t99\t100\n")
+    assert "contradicts this bound (too few can be answered)" in ok(*query, "--bounds", path).stdout
+    for top in (1, 99):
+        report = ok(*query, "--top", top).stdout
+        rows = [line.split() for line in report.splitlines() if line.strip()[0].isdigit()]
+        hidden = count - sum(row[2] != "-" for row in rows)
+        assert (f"{count} known, {hidden} of them not shown" in report) == (hidden > 0) == (top == 1)
+
+
+def test_what_is_read_is_not_overwritten_and_what_is_there_is_named(run, tmp_path):
+    queries, out = tmp_path / "queries.tsv", tmp_path / "new.tsv"
+    queries.write_text("a\tr0\n")
+    for target in ("--out", "--completeness"):
+        assert "is the file that is read" in one_error(invoke("complete", run, "--queries", queries, target, queries))
+    for command in (("complete", run, "--queries", queries), ("predict", run, "--queries", queries)):
+        out.unlink(missing_ok=True)
+        assert "is replaced" not in ok(*command, "--out", out).stderr
+        assert f"{out}: the file that was there is replaced" in ok(*command, "--out", out).stderr
+    assert queries.read_text() == "a\tr0\n"
+    for command in (["complete", run], ["evaluate", run, "--sets"]):
+        assert "--precision" in usage_error(invoke(*command, "--precision", 0.9, "--min-probability", 0.2))
+
+
+def test_a_calibration_that_rests_on_few_facts_says_how_sure_it_is(run):
+    """A share measured on n facts has a standard error of 0.5 / sqrt(n) at most: 16 points for the ten of valid."""
+    said = ok("calibrate", run).stderr
+    assert "10 new facts of valid: a share measured on so few has a standard error of up to 16 points" in said

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from conftest import invoke, ok, one_error
 
 from cardkge import CardkgeError, as_bounds
 from cardkge_tools.graph import bound_files, bounds, rdf, shacl
@@ -484,6 +485,22 @@ def test_convert_goes_both_ways(tmp_path, standard, prefixes):
     found, notes = read_files([tmp_path / "bounds.ttl"], of_graph)
     assert notes == []
     assert sorted(rows(found), key=str) == sorted(rows(read_tsv(source)), key=str)
+
+
+def test_data_that_supports_no_maximum_is_told(tmp_path):
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.txt").write_text("a\tr\tb\n")
+    shown = ok("mine", "--data", tmp_path, "--confidence", 0.95).stdout.splitlines()
+    assert shown == ["the data supports no maximum; a lower --confidence, --likelihood or --min-support asks for less"]
+
+
+def test_convert_names_the_file_that_it_replaces(tmp_path):
+    source, target = written(tmp_path, "r\t0\t1\n"), tmp_path / "out.tsv"
+    for said in (False, True):
+        result = ok("bounds", "convert", source, target)
+        assert result.stdout == f"{target}: 1 bound\n"
+        assert (f"{target}: the file that was there is replaced" in result.stderr) == said
+    assert "is the file that is read" in one_error(invoke("bounds", "convert", source, source))
 
 
 def test_rdf_becomes_tsv_with_the_names_of_the_file(tmp_path):

@@ -93,3 +93,12 @@ def test_faults(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CardkgeError, match=r"cannot make .*file"):
         export(OneRun(), "tsv", tmp_path / "file")
+
+
+def test_a_file_that_is_replaced_is_named(tmp_path, capsys):
+    for form in ("word2vec", "npz", "tsv"):
+        paths = export(OneRun(), form, tmp_path / form)
+        assert "is replaced" not in capsys.readouterr().err
+        export(OneRun(), form, tmp_path / form)
+        said = capsys.readouterr().err
+        assert all(f"{path}: the file that was there is replaced" in said for path in paths)

@@ -7,7 +7,7 @@ import pytest
 
 from cardkge import CardkgeError
 from cardkge_tools.answers.decoding import KnownTails
-from cardkge_tools.answers.missing import missing_facts, read_missing, unseen_tails
+from cardkge_tools.answers.missing import Missing, missing_facts, read_missing, unseen_tails
 from cardkge_tools.graph.bounds import Bound, GraphBounds
 from cardkge_tools.graph.rdf import Prefixes
 
@@ -44,13 +44,24 @@ def test_exact_numbers_say_what_is_missing():
     np.testing.assert_allclose(found.known_share("all"), [60 / 100, found.share[1]])
 
 
-def test_a_tail_of_one_fact_alone_is_one_that_the_graph_might_lack():
-    """Of r0's facts, 5 is a tail twice, 6 is one of r1 too, 7 a head elsewhere; 4 stands in this fact alone."""
+def test_tails_seen_once_say_how_many_have_not_been_seen():
+    """Of r0's five facts, two have 5 as a tail; 6, 7 and 4 are seen once with r0, though 6 is a tail of r1 too, 7 a head."""
     answers = KnownTails(np.array([[0, 0, 5], [1, 0, 5], [2, 0, 6], [3, 0, 7], [3, 0, 4], [0, 1, 6], [7, 1, 0]]), 8, 3)
-    assert unseen_tails(answers, 3).tolist() == [1 / 5, 0, 1]
+    assert unseen_tails(answers, 3).tolist() == [3 / 5, 1, 1]
     data, bounds = toy()
     data.train = np.concatenate((data.train[:98], facts(HEADS[98:100], 0, [104, 105]), data.train[100:]))
-    assert missing_facts(data, bounds).elsewhere[0] == pytest.approx((1 - 1 / 160) * 40)  # 105 stands once
+    found = missing_facts(data, bounds)
+    assert found.elsewhere[0] == pytest.approx((1 - 2 / 160) * 40)
+    np.testing.assert_allclose(found.unseen, [2 / 160, 0])
+
+
+def test_unseen_tails_before_the_fit():
+    """u = 1/4, and v = 1/5 of 20 facts in valid, of 50 (h, r): 2 new ones each, and 2/3 unseen. None where the range is
+    closed, or no lower bound asks for tails."""
+    columns = np.array([20, 20, 20]), np.zeros(3, int), np.zeros(3),
+    ["assumed"] * 3, np.full(3, np.inf), np.full(3, 0.2) found
+    = Missing(*columns, unseen=np.array([0.25, 0.04, 0.25])).unseen_before(np.repeat([0, 1, 2], 50), np.array([0, 1])) np.testing.assert_allclose(found, [2 / 3,
+    0, 0])
 
 
 def test_deficits_are_signed():
@@ -106,17 +117,48 @@ def test_given_and_pooled():
         ("r0\t1e999\n", ":1: expected how many facts are missing, 0 or more, found '1e999'"),
         ("r0\t5\nr1\t2\nr0\t5\n", ":3: relation 'r0' for the second time, after line 1"),
         ("r0\n", ":1: expected a relation and a number"),
+        ("r0\t9\nr1\t10\n", ":2: 10 missing facts of 'r1'; the graph has room for 9 more"),
+        ("\n", "missing.tsv: no line of a relation and a number"),
     ],
 )
 def test_a_bad_file_of_missing_facts_is_refused_by_line(tmp_path, text, message):
     path = tmp_path / "missing.tsv"
     path.write_text(text)
     with pytest.raises(CardkgeError) as caught:
-        read_missing(path, ["r0", "r1"], Prefixes())
+        read_missing(path, ["r0", "r1"], Prefixes(), [9, 9])
     assert message in str(caught.value)
 
 
 def test_a_file_of_missing_facts(tmp_path):
     path = tmp_path / "missing.tsv"
     path.write_text("r1\t12.5\nr0\t0\n")
-    assert read_missing(path, ["r0", "r1"], Prefixes()) == {1: 12.5, 0: 0.0}
+    assert read_missing(path, ["r0", "r1"], Prefixes(), [0, 12.5]) == {1: 12.5, 0: 0.0}
+
+
+def test_a_share_that_others_decide_is_said():
+    """Relations with few missing facts take the share of all, given numbers among them."""
+    data, bounds = toy()
+    data.test = data.test[:-1]  # of r1 5 and 14 are missing
+    found = missing_facts(data, bounds)
+    assert found.share[1] == pytest.approx(25 / 119)
+    assert found.notes == ("r1: below 20 missing, so share is that of all relations, 0.21",)
+    found = missing_facts(data, bounds, {0: 100.0})
+    assert found.share[1] == pytest.approx(25 / 179)
+    assert found.notes[-1].endswith("of all relations, 0.14, numbers that are given among them")
+    few, bounds = toy((Bound("r0", 1, 1),))
+    with pytest.raises(CardkgeError, match=r"no relation has exact numbers that can be used .*too few to use"):
+        missing_facts(few, bounds, elsewhere="pooled")
+
+
+def test_heads_without_a_number_have_their_own_share():
+    """Half of r0's heads have a number: 20 of their facts in valid, 30 in test, none nowhere (50 heads, two tails each).
+    Of the others 10 facts are in test, and none in valid of the 10: half a fact is taken for it."""
+    data, _ = toy()
+    names = [f"e{i}" for i in range(106)]
+    own = [Bound("r0", 2, 2, subject=f"e{i}") for i in range(50)]
+    found = missing_facts(data, GraphBounds(own, data.relations, None, names))
+    assert found.source[0] == "numbers" and found.elsewhere[0] == 0
+    np.testing.assert_allclose(found.share, [20 / 50, 5 / 20])
+    np.testing.assert_allclose(found.others, [20 / 60, 5 / 20])  # of so few the share is that of all
+    data.valid = np.concatenate((data.valid, facts(HEADS[60:80], 0, np.full(20, 102))))
+    assert missing_facts(data, GraphBounds(own, data.relations, None, names)).others[0] == pytest.approx(20 / 30)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import ok
 
 import cardkge
 from cardkge import CardkgeError
@@ -61,7 +62,7 @@ def test_related_relations_by_hand():
 def test_grouped_split_keeps_twins_together():
     triples = graph()
     related = related_relations(triples, 60, 6)
-    parts = split_triples(triples, 60, 6, 0.1, 0.2, 3, groups_of(triples, related, 60, 6))
+    parts = split_triples(triples, 60, 0.1, 0.2, 3, groups_of(triples, related, 60, 6))
     where = {tuple(triple): part for triple, part in zip(triples.tolist(), parts.tolist())}
     partner = {0: (0, True), 1: (2, True), 2: (1, True), 3: (4, False), 4: (3, False)}
     for (h, r, t), part in where.items():
@@ -73,24 +74,24 @@ def test_grouped_split_keeps_twins_together():
     found, (inverse, _same) = leaks(dataset(triples, parts))
     between = {(leak.relation, leak.other, leak.inverse) for leak in found}
     assert not between & {(0, 0, True), (1, 2, True), (2, 1, True), (3, 4, False), (4, 3, False)}
-    _, (ungrouped, _) = leaks(dataset(triples, split_triples(triples, 60, 6, 0.1, 0.2, 3)))
+    _, (ungrouped, _) = leaks(dataset(triples, split_triples(triples, 60, 0.1, 0.2, 3)))
     assert ungrouped > 5 * inverse
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_every_name_stays_in_train(seed):
     triples = graph(seed, people=200, facts=300)  # three triples each: many are the only one
-    parts = split_triples(triples, 200, 6, 0.3, 0.3, seed)
+    parts = split_triples(triples, 200, 0.3, 0.3, seed)
     train = triples[parts == 0]
     assert set(train[:, ::2].ravel()) == set(triples[:, ::2].ravel()) and set(train[:, 1]) == set(triples[:, 1])
     assert np.count_nonzero(parts == 1) and np.count_nonzero(parts == 2)
-    again = split_triples(triples, 200, 6, 0.3, 0.3, seed)
-    assert (parts == again).all() and (parts != split_triples(triples, 200, 6, 0.3, 0.3, seed + 1)).any()
+    again = split_triples(triples, 200, 0.3, 0.3, seed)
+    assert (parts == again).all() and (parts != split_triples(triples, 200, 0.3, 0.3, seed + 1)).any()
 
 
 def test_shares_are_exact_where_there_is_room():
     triples = graph(facts=800)
-    counts = np.bincount(split_triples(triples, 60, 6, 0.05, 0.1, 0), minlength=3)
+    counts = np.bincount(split_triples(triples, 60, 0.05, 0.1, 0), minlength=3)
     assert counts.tolist() == [len(triples) - 40 - 80, 40, 80]
 
 
@@ -129,6 +130,11 @@ def test_split_folder(folder, tmp_path):
     assert leaks(data)[1] == (0, 0)
     split_folder(folder, tmp_path / "loose", group=False)
     assert leaks(cardkge.load_dataset(tmp_path / "loose"))[1][0] > 0
+
+
+def test_no_blank_line_before_what_is_copied(folder, tmp_path):
+    (folder / "triples.tsv").write_text("".join(f"{h}\tr\t{t}\n" for h in range(20) for t in range(20, 30)))
+    assert ok("split", folder, "--out", tmp_path / "out").stdout.splitlines()[1:] == ["copied: types.tsv"]
 
 
 def test_splits_are_merged_and_split_again(folder, tmp_path):
@@ -187,9 +193,7 @@ def test_what_is_known_of_wordnet(name, kinds):
     _, (inverse, _) = leaks(data)
     assert inverse == {"wn18": 4698, "wn18rr": 1095}[name]
     groups = groups_of(known, related, data.n_entities, data.n_relations)
-    split = dataset(
-        known, split_triples(known, data.n_entities, data.n_relations, 0.05, 0.1, 0, groups), data.n_relations
-    )
+    split = dataset(known, split_triples(known, data.n_entities, 0.05, 0.1, 0, groups), data.n_relations)
     pairs = {(each.first, each.second) for each in related} | {(each.second, each.first) for each in related}
     assert not [leak for leak in leaks(split)[0] if leak.inverse and (leak.relation, leak.other) in pairs]
 
@@ -204,5 +208,5 @@ def test_families():
         ("inverse", "child", "parent"),
     }
     groups = groups_of(data.known, related, data.n_entities, data.n_relations)
-    parts = split_triples(data.known, data.n_entities, data.n_relations, 0.05, 0.1, 0, groups)
+    parts = split_triples(data.known, data.n_entities, 0.05, 0.1, 0, groups)
     assert leaks(dataset(data.known, parts, data.n_relations))[1][0] == 0

@@ -94,8 +94,8 @@ class Answers:
                 raise
             if self.softmax and run.calibration is not None:
                 raise CardkgeError(
-                    f"{error}; without it no probability is right: those of {folder} are calibrated beside the known"
-                    " triples, and sigma(score) says nothing under softmax"
+                    f"{error}; the probabilities of {folder} are calibrated beside the known triples, and sigma(score)"
+                    " says nothing under softmax"
                 ) from error
             warn(f"known triples are not marked, and sigma(score) stands for the probability: {error}")
         if self.softmax and run.calibration is None:

@@ -18,6 +18,7 @@ from cardkge_tools.answers.decoding import (
     block_of,
     log_sums_of,
     open_to,
+    ranks_within,
     scope_pairs,
     spread,
 )
@@ -32,7 +33,7 @@ BEST = 30  # candidates of each (h, r) that the fit sees all of
 DRAWN = 8  # and those drawn from the rest, each standing for many
 PAIRS = 20_000  # (h, r) without an answer in valid that the fit sees, spread over the relations
 MOST_PAIRS = 240_000  # as long as no more than these, 1000 of each: with 100, p is far over-confident on fb15k-237
-FOLDS = 5  # parts of valid, of which one at a time is asked while the others are known
+FOLDS = 5  # parts of valid; one at a time is asked while the others are known
 COMMON = 0.3  # precision of the prior, around 0, of what all relations have in common
 PRIOR = 0.05  # precision of a relation's calibration around that of all; as the next, chosen by folds within valid
 CEILING = 4.0, 0.15  # mean and precision of the logit of a relation's ceiling
@@ -52,7 +53,8 @@ class Calibration:
     (R,): v_r, the part of the facts missing from train that valid holds; known_share (R,): s_r, the part that is known
     where it is used (v_r where valid is); bounds: the text of the bounds file that it is fitted through, None where
     that is the run's own; prior: a CountPrior, where they are mined; missing: what share is of, a Missing, or None;
-    unseen (R,): mu_r, the mean number of new tails of (h, r) that are no entities of the graph (None: 0 throughout).
+    unseen (R,): mu_r, the mean number of new tails of (h, r) that are no entities of the graph (None: 0 throughout);
+    others (R,): s_r of the (h, r) without an exact number, where v_r is by numbers (None: the same).
     """
 
     parameters: np.ndarray
@@ -64,6 +66,12 @@ class Calibration:
     prior: "CountPrior | None" = None
     missing: Missing | None = None
     unseen: np.ndarray | None = None
+    others: np.ndarray | None = None
+
+    def known_of(self, relations, numbered):
+        """(n,): s_r of (h, r), which have an exact number or not (bool)."""
+        others = self.known_share if self.others is None else self.others
+        return np.where(numbered, self.known_share[relations], others[relations])
 
     def unseen_of(self, relations):
         """(n,): mu_r of these relations."""
@@ -73,14 +81,19 @@ class Calibration:
         """The same Calibration where train ("train"), valid too ("valid") or all splits ("all") are known."""
         if self.missing is None:
             return self
-        return dataclasses.replace(self, known_share=self.missing.known_share(known))
+        others, share = self.missing.others, self.missing.known_share(known)
+        if others is not None:
+            by_numbers = np.array([source == "numbers" for source in self.missing.source])
+            others = np.where(by_numbers, others * (known != "train"), share)
+        return dataclasses.replace(self, known_share=share, others=others)
 
 
 @dataclass(eq=False)
 class CountPrior(Bounds):
     """What the known counts of a relation say of how many tails a head has, in the place of bounds: the weights of step
-    4 in cardkge.py. counts: P(c) of each relation, of `fit_counts`; usual (R, GROUPS, SIZES): M(j) by `group_of` the
-    known tails; heads (R, GROUPS): how many heads it is the average of; share: s, the part of all facts that is known.
+    4 in definitions/counting.py. counts: P(c) of each relation, of `fit_counts`; usual (R, GROUPS, SIZES): M(j) by
+    `group_of` the known tails; heads (R, GROUPS): how many heads it is the average of; share: s, the part of all facts
+    that is known.
     """
 
     counts: list
@@ -113,8 +126,8 @@ def calibrate(model, splits, share, bounds=None, threads=None, progress=None, **
 
     splits: (train, valid), triples (n, 3). share: v, or v_r (R,), in (0, 1): the part of the facts missing from train
     that valid holds; or a Missing, which says u_r too, so that mean numbers of unseen tails are fitted with the rest.
-    bounds: Bounds, (R, 2) or None. options: those of Scope. Valid is dealt out in FOLDS parts of each relation; what is
-    asked in turn is one part while the others are known, so that (h, r) look at the fit as they will look at use, where
+    bounds: Bounds, (R, 2) or None. options: those of Scope. Valid is dealt out in FOLDS parts of each relation; one
+    part in turn is asked while the others are known, so that (h, r) look at the fit as they will look at use, where
     valid is known. (h, r) of the scope with a fact in valid take part, and of the others a sample, weighted: of each
     its BEST best candidates, DRAWN of the rest, weighted, and its facts of valid. CardkgeError where valid has no fact
     in scope, or a share is not between 0 and 1.
@@ -134,13 +147,16 @@ def calibrate(model, splits, share, bounds=None, threads=None, progress=None, **
     candidates = _candidates(model, splits, (heads, relations), bounds, irreflexive, threads, progress)
     if not candidates.found.any():
         raise CardkgeError("calibration: no fact of valid has a head in the scope of its relation; nothing to fit on")
-    limits = bounds.of(relations, heads)
+    limits, of_pairs, others = bounds.of(relations, heads), share[relations], missing and missing.others
+    if others is not None:
+        of_pairs = np.where(limits[:, 0] == limits[:, 1], of_pairs, others[relations])
     unseen = np.zeros(r) if missing is None else missing.unseen_before(scope[1], relations[limits[:, 0] > 0])
-    queries = _in_turn(candidates, relations, weights, share, limits)
+    queries = _in_turn(candidates, relations, weights, of_pairs, limits)
     queries.unseen = unseen[queries.relations]
     found = fit(queries, r, threads)
     unseen = unseen * np.exp(found[:, -1])
-    return Calibration(found[:, :-1], queries.centre, queries.scale, *2 * [np.array(share)], unseen=unseen)
+    shares = np.array(share), np.array(share)
+    return Calibration(found[:, :-1], queries.centre, queries.scale, *shares, unseen=unseen, others=others)
 
 
 @dataclass(eq=False)
@@ -161,8 +177,8 @@ class Candidates:
 @dataclass(eq=False)
 class Turns:
     """(h, r) as `kernels.thinned_sets` takes them, ordered by relation: starts (n + 1,); log_softmax, found, weights
-    (rows,); features (n, F); lower, upper: bounds less the known tails, known_share, share, weight, relations (n,).
-    centre, scale (3,): of `pair_features`; unseen: mean numbers of unseen tails, (n,) or one."""
+    (rows,); features (n, F); lower, upper, bounds less the known tails, known_share, share, weight, relations (n,);
+    centre, scale (3,), of `pair_features`; unseen, mean numbers of unseen tails, (n,) or one."""
 
     starts: np.ndarray
     rows: tuple
@@ -188,8 +204,7 @@ def _in_turn(candidates, relations, weights, share, limits):
     starts, found, n = candidates.starts, candidates.found, len(relations)
     pair = np.repeat(np.arange(n), np.diff(starts))
     part = np.full(len(found), -1)
-    rows = np.flatnonzero(found)
-    rows = rows[np.random.default_rng(6).permutation(len(rows))]
+    rows = np.random.default_rng(6).permutation(np.flatnonzero(found))
     rows = rows[np.argsort(relations[pair[rows]], kind="stable")]
     part[rows] = np.arange(len(rows)) % FOLDS  # dealt out evenly within each relation
     asked = np.unique(pair[rows] * FOLDS + part[rows])
@@ -210,33 +225,21 @@ def _in_turn(candidates, relations, weights, share, limits):
     sizes = np.bincount(query[found[places]], minlength=len(of))
     lower, upper = np.ceil(limits[of, 0]) - counts, np.floor(limits[of, 1]) - counts
     total = candidates.total[of] - (counts - candidates.known[of])
-    sound = (
-        (upper > 0) & (sizes <= upper) & (lower <= total)
-    )  # else bounds leave nothing to learn, or facts contradict them
-    chosen = sound[query]
-    v = share[relations[of]]
-    weight, features = weights[of] * times, pair_features(sums, counts, best)
-    centre = np.average(features[:, 3:], axis=0, weights=weight)
-    scale = np.sqrt(np.average((features[:, 3:] - centre) ** 2, axis=0, weights=weight))
+    # else no candidate is left, bounds leave nothing to learn, or facts contradict them
+    sound = (total > 0) & (upper > 0) & (sizes <= upper) & (lower <= total)
+    v, weight = share[of], weights[of] * times
+    features = pair_features(np.where(total > 0, sums, 0), counts, np.where(total > 0, best, 0))
+    centre = np.average(features[:, 3:], axis=0, weights=weight * (total > 0))
+    scale = np.sqrt(np.average((features[:, 3:] - centre) ** 2, axis=0, weights=weight * (total > 0)))
     scale = np.maximum(scale, 1e-6)
     features[:, 3:] = (features[:, 3:] - centre) / scale
-    return Turns(
-        np.append(0, np.cumsum(np.bincount(query[chosen], minlength=len(of))[sound])),
-        (
-            candidates.scores[places[chosen]] - sums[query[chosen]],
-            found[places[chosen]],
-            candidates.weights[places[chosen]],
-        ),
-        np.ascontiguousarray(features[sound]),
-        lower[sound],
-        upper[sound],
-        (v * (FOLDS - 1) / FOLDS)[sound],
-        (v / FOLDS / (1 - v * (FOLDS - 1) / FOLDS))[sound],
-        weight[sound],
-        relations[of][sound],
-        centre,
-        scale,
-    )
+    chosen = sound[query]
+    rows = candidates.scores[places] - sums[query], found[places], candidates.weights[places]
+    known_share, share = v * (FOLDS - 1) / FOLDS, v / FOLDS / (1 - v * (FOLDS - 1) / FOLDS)
+    columns = features, lower, upper, known_share, share, weight, relations[of]
+    starts = np.append(0, np.cumsum(np.bincount(query[chosen], minlength=len(of))[sound]))
+    columns = (np.ascontiguousarray(column[sound]) for column in columns)
+    return Turns(starts, tuple(row[chosen] for row in rows), *columns, centre, scale)
 
 
 def fit(queries, n_relations, threads=None, precision=PRIOR, chosen=None):
@@ -291,9 +294,7 @@ def learn_counts(model, calibration, train, valid, seed=0, threads=None, types=N
         own = found[first:last][found[first:last] <= MOST_KNOWN]
         counts.append(fit_counts(own, share) if len(own) else np.ones(1))
     shuffled = rng.permutation(len(heads))
-    shuffled = shuffled[np.argsort(groups[shuffled], kind="stable")]
-    rank = np.arange(len(heads)) - np.searchsorted(groups[shuffled], groups[shuffled])
-    chosen = np.sort(shuffled[rank < max(PAIRS // r, 100)])
+    chosen = np.sort(shuffled[ranks_within(groups[shuffled]) < max(PAIRS // r, 100)])
     heads, relations, groups = heads[chosen], relations[chosen], groups[chosen]
     excluded = KnownAndLoops(known, without_loops(train, r))
     sizes = np.empty((len(chosen), SIZES))
@@ -344,7 +345,7 @@ def _candidates(model, splits, pairs, bounds, irreflexive, threads, progress):
         found_row = np.repeat(row, np.diff(found_starts))
         others = open_to(scores, relations[part], excluded.of(heads[part], relations[part]), full)
         others[found_row, found] = -np.inf
-        sums, _ = log_sums_of(others, "train again, with a smaller learning rate say", -np.inf)
+        sums, _ = log_sums_of(others, "train again, say with a smaller learning rate", -np.inf)
         others[found_row, found] = scores[found_row, found]
         weight, is_found = np.zeros(scores.shape), np.zeros(scores.shape, bool)
         top = np.argpartition(others, n - best, axis=1)[:, n - best :]
@@ -371,17 +372,12 @@ def _candidates(model, splits, pairs, bounds, irreflexive, threads, progress):
 def calibration_bytes(found, relations, epoch):
     """calibration.json of a Calibration: of each of the relations, names, its parameters and share; epoch: of the model
     that it is fitted to."""
-    of_relations = {
-        name: {"parameters": parameters, "share": share, "known_share": known, "unseen": unseen}
-        for name, parameters, share, known, unseen in zip(
-            relations,
-            found.parameters.tolist(),
-            found.share.tolist(),
-            found.known_share.tolist(),
-            found.unseen_of(np.arange(len(relations))).tolist(),
-            strict=True,
-        )
-    }
+    columns = {"parameters": found.parameters, "share": found.share, "known_share": found.known_share}
+    columns["unseen"] = found.unseen_of(np.arange(len(relations)))
+    if found.others is not None:
+        columns["share_of_others"] = found.others
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    of_relations = {name: dict(zip(columns, row, strict=True)) for name, row in zip(relations, rows, strict=True)}
     if found.missing is not None:
         for row, of in zip(of_relations.values(), found.missing.rows(), strict=True):
             row.update(of)
@@ -399,7 +395,7 @@ def calibration_bytes(found, relations, epoch):
 
 
 def _read_prior(value, relations):
-    """The CountPrior in a calibration, or None; ValueError and the like where it is none."""
+    """The CountPrior in a calibration, or None; ValueError and the like where it is damaged."""
     if value is None:
         return None
     rows = [value["relations"][relation] for relation in relations]
@@ -430,7 +426,12 @@ def read_calibration(path, relations, epoch):
         prior = _read_prior(value.get("prior"), relations)
         unseen = np.array([row.get("unseen", 0.0) for row in rows], np.float64)
         calibration = Calibration(parameters, centre, scale, *shares, value["bounds"], prior, unseen=unseen)
-        calibration = dataclasses.replace(calibration, missing=Missing.of_rows(rows, calibration.share))
+        others = np.array([row.get("share_of_others", row["share"]) for row in rows], np.float64)
+        missing = Missing.of_rows(rows, calibration.share)
+        if missing is not None:
+            missing = dataclasses.replace(missing, others=others)
+        calibration = dataclasses.replace(calibration, missing=missing, others=others)
+        shares.append(others)
         sound = parameters.shape == (len(relations), N_FEATURES + 2) and centre.shape == scale.shape == (3,)
         sound = sound and isinstance(value["bounds"], str | None)
         sound = sound and all(np.isfinite(x).all() for x in (parameters, centre, scale, unseen)) and (scale > 0).all()

@@ -12,12 +12,13 @@ from cardkge import CardkgeError, as_bounds, logistic_loss, probability, triple_
 from cardkge_tools.answers.calibration import minimise
 from cardkge_tools.answers.decoding import Decoder, KnownAndLoops, KnownTails, room_left, spread
 from cardkge_tools.answers.facts import calibrated_run, run_bounds
+from cardkge_tools.answers.measures import Tally
 from cardkge_tools.answers.opening import open_to_measure
 from cardkge_tools.definitions.counting import log_sum_exp
 from cardkge_tools.definitions.measures import label_metrics
 from cardkge_tools.definitions.softmax import without_loops
-from cardkge_tools.shell.files import is_stdout, read_blocks, write_json
-from cardkge_tools.shell.terminal import counter, say, shown, table, warn
+from cardkge_tools.shell.files import read_fields, write_report
+from cardkge_tools.shell.terminal import counted, counter, say, shown, table, warn
 
 FORM = "head, relation, tail, label with tabs between"
 LABELS = {"1": True, "0": False, "-1": False}
@@ -39,31 +40,25 @@ def read_labelled(path, entities, relations, skip_unknown=False):
     them, or their lines are left out, with a warning. CardkgeError for a line of another form, and for no triples."""
     ids = [{name: i for i, name in enumerate(names)} for names in (entities, relations, entities)]
     rows, labels, unknown, left = [], [], {}, 0
-    for number, text in read_blocks(path):
-        for at, line in enumerate(text[:-1].split("\n"), number):
-            if not line.strip():
-                continue
-            *names, label = line.split("\t")
-            if len(names) != 3 or "" in names:
-                found = "an empty name" if len(names) == 3 else f"{len(names) + 1} fields"
-                raise CardkgeError(
-                    f"{path}:{at}: expected head, relation, tail, label with tabs between, found {found}"
-                )
-            if label not in LABELS:
-                raise CardkgeError(f"{path}:{at}: expected a label 1, 0 or -1, found {shown(label, quoted=True)}")
-            row = [known.get(name, -1) for known, name in zip(ids, names)]
-            if -1 in row:
-                unknown |= {name: None for name, i in zip(names, row) if i < 0}
-                left += 1
-                continue
-            rows.append(row)
-            labels.append(LABELS[label])
+    for at, (*names, label) in read_fields(path):
+        if len(names) != 3 or "" in names:
+            found = "an empty name" if len(names) == 3 else f"{len(names) + 1} fields"
+            raise CardkgeError(f"{path}:{at}: expected head, relation, tail, label with tabs between, found {found}")
+        if label not in LABELS:
+            raise CardkgeError(f"{path}:{at}: expected a label 1, 0 or -1, found {shown(label, quoted=True)}")
+        row = [known.get(name, -1) for known, name in zip(ids, names)]
+        if -1 in row:
+            unknown |= {name: None for name, i in zip(names, row) if i < 0}
+            left += 1
+            continue
+        rows.append(row)
+        labels.append(LABELS[label])
     if unknown:
         some = ", ".join([*(shown(name, quoted=True) for name in list(unknown)[:3]), *["..."] * (len(unknown) > 3)])
-        what = f"{path}: the run does not know {len(unknown)} names ({some})"
+        what = f"{path}: the run does not know {counted(len(unknown), 'name')} ({some})"
         if not skip_unknown:
-            raise CardkgeError(f"{what}; --skip-unknown leaves out the triples that have them")
-        warn(f"{what}: {left} of {left + len(rows)} triples are left out")
+            raise CardkgeError(f"{what}; --skip-unknown leaves out their triples")
+        warn(f"{what}: left out {left} of {counted(left + len(rows), 'triple')}")
     if not rows:
         raise CardkgeError(f"{path}: no triples are left; a line is {FORM}")
     return np.array(rows, np.int32), np.array(labels)
@@ -108,7 +103,7 @@ class Facts:
     def lifts(self, triples):
         """How much likelier t is as a tail of r for what else is known of h: of the neighbours f of h, the sum, the
         mean, the largest and the smallest of log P(t | r, f) / P(t | r), (n, 4); zeros where h has none. The chances
-        are shares of the facts of r, of which one counts as often as its head has f, also by way of its own tail."""
+        are shares of the facts of r; one counts as often as its head has f, also by way of its own tail."""
         found = np.zeros((len(triples), 4))
         for r in np.unique(triples[:, 1]):
             asked = np.flatnonzero(triples[:, 1] == r)
@@ -207,7 +202,7 @@ class Features:
 
 
 def without(train, triples, n_entities, n_relations):
-    """Those of train (m, 3) that are none of the triples (n, 3) asked."""
+    """Train (m, 3) without the triples (n, 3) that are asked."""
     keys = (triple_keys(*np.asarray(each).T, n_entities, n_relations) for each in (train, triples))
     return np.asarray(train)[~np.isin(*keys)]
 
@@ -256,7 +251,7 @@ def fit_labels(columns, relations, labels, n_relations, precision):
     precision at what all have in common. CardkgeError where a column is not finite.
     """
     if not np.isfinite(columns).all():
-        raise CardkgeError("classify: a score is not finite; train again, with a smaller learning rate say")
+        raise CardkgeError("classify: a score is not finite; train again, say with a smaller learning rate")
     centre, scale = columns.mean(0), np.maximum(columns.std(0), 1e-9)
 
     def design(columns):
@@ -343,19 +338,18 @@ def by_calibration(run, folder, dataset, triples, threads):
     answerable = KnownTails(triples[~excluded.has(*triples.T)], n, r)
     decoder = Decoder(run.best_model(), calibration, run_bounds(run), known, excluded, answerable)
     pairs, place = np.unique(triples[:, 1].astype(np.int64) * n + triples[:, 0], return_inverse=True)
-    heads, relations = (pairs % n).astype(np.int32), (pairs // n).astype(np.int32)
-    p, order = np.zeros(len(triples)), np.argsort(place, kind="stable")
-    limits = np.searchsorted(place[order], np.arange(len(pairs) + 1))
+    found = {0: (np.full(1, -1), np.zeros(1))}  # a loop is no answer
 
-    def consume(first, last, found):
-        keys = found.row.astype(np.int64) * n + found.ids  # ascending
-        rows = order[limits[first] : limits[last]]
-        wanted = (place[rows] - first) * n + triples[rows, 2]
-        at = np.searchsorted(keys, wanted)
-        p[rows] = np.where(np.append(keys, -1)[at] == wanted, np.append(found.p, 0)[at], 0)  # a loop is no answer
+    def consume(first, last, decoded):
+        here = decoder.wanted.has((pairs % n)[first + decoded.row], (pairs // n)[first + decoded.row], decoded.ids)
+        found[first + 1] = (first + decoded.row[here]) * n + decoded.ids[here], decoded.p[here]
 
     with counter("looked at: (h, r)") as progress:
-        decoder.run(heads, relations, threads, consume, progress)
+        decoder.run((pairs % n).astype(np.int32), (pairs // n).astype(np.int32), threads, consume, progress)
+    keys, p = Tally.joined(found)  # ascending
+    wanted = place * n + triples[:, 2]
+    at = np.searchsorted(keys, wanted, "right") - 1
+    p = np.where(keys[at] == wanted, p[at], 0.0)
     facts = known.keys // n // n
     counts = known.count_heads(triples[:, 1], triples[:, 2])
     tails = np.unique(facts * n + known.keys % n) // n
@@ -424,17 +418,18 @@ def show_classification(report, note):
     for name, part in parts:
         cells = [cell for m in METRICS for cell in (figure(part, m), figure(part["baselines"][BASELINE], m))]
         rows.append([name, f"{part['triples']:,}", *cells])
-    table(rows, ["relation", "triples", *(cell for m in METRICS for cell in (m, "frequency"))], "l")
-    say(f"\nfrequency: by the {BASELINE} under the relation alone; {note}")
+    table(rows, ["relation", "triples", *(cell for m in METRICS for cell in (m, f"{m}, f."))], "l")
+    say(f"\nf.: by the frequency alone, how often the relation has the tail in train; {note}")
     for name, found in report["baselines"].items():
         if name != BASELINE:
             say(f"{name} per relation: " + ", ".join(f"{m} {figure(found, m)}" for m in METRICS))
     hard, known = report["hard_false"], report["in_train"]
     if hard["triples"]:
-        refused = ", ".join(f"{100 * x:.1f} % by {name}" for name, x in hard["refused"].items())
-        say(f"{hard['triples']:,} false tails are as frequent as half of the true ones; refused: {refused}")
+        refused = ", ".join(f"{name} {100 * x:.1f} %" for name, x in hard["refused"].items())
+        what = counted(hard["triples"], "false triple has", "false triples have")
+        say(f"{what} a tail as frequent as those of half of the true ones; taken for false: {refused}")
     if known["true"] or known["false"]:
-        say(f"{known['true']:,} true and {known['false']:,} false ones stand in train; nothing is taken from that")
+        say(f"{known['true']:,} true and {known['false']:,} false ones stand in train; they are measured as if unknown")
 
 
 def figure(found, name):
@@ -447,7 +442,5 @@ def classify_command(folder, path, valid, skip_unknown, data, json_file, threads
     """`classify`: a table, and JSON where it is asked for."""
     run, dataset = open_to_measure(folder, data)
     report, note = classification(run, folder, dataset, path, valid, skip_unknown, threads)
-    if json_file:
-        write_json(json_file, report)
-    if not is_stdout(json_file):
+    if write_report(json_file, report):
         show_classification(report, note)

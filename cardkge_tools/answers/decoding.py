@@ -23,18 +23,19 @@ def block_of(n_entities):
     return max(1, min(BLOCK, BLOCK_SCORES // n_entities))
 
 
-def log_odds(calibration, relations, log_softmax, features):
+def log_odds(calibration, relations, log_softmax, features, numbered=True):
     """Log odds (n,), float64, that candidates are facts, given that so many facts are known.
 
-    relations (n,); log_softmax (n,): over the candidates of their (h, r); features (n, F): `pair_features` of it."""
+    relations (n,); log_softmax (n,): over the candidates of their (h, r); features (n, F): `pair_features` of it;
+    numbered: whether it has an exact number."""
     of_train, *_ = calibrated_log_odds(calibration.parameters[relations], log_softmax, features)
-    return of_train + np.log1p(-calibration.known_share[relations])
+    return of_train + np.log1p(-calibration.known_of(relations, numbered))
 
 
-def log_softmax_of(calibration, relations, odds, features):
+def log_softmax_of(calibration, relations, odds, features, numbered=True):
     """The log softmax (n,) at which `log_odds` are odds (n,): its inverse; inf where the ceiling is lower."""
     slope, offset, ceiling = np.split(calibration.parameters[relations], [1, -1], axis=1)
-    odds = odds - np.log1p(-calibration.known_share[relations])
+    odds = odds - np.log1p(-calibration.known_of(relations, numbered))
     with np.errstate(divide="ignore", invalid="ignore"):  # x = odds - log c - log(1 - exp(odds) / exp(logit c))
         x = odds + np.logaddexp(0, -ceiling[:, 0]) - np.log(-np.expm1(np.minimum(odds - ceiling[:, 0], 0)))
     return (x - (offset * features).sum(1)) / np.exp(slope[:, 0])
@@ -83,7 +84,8 @@ class Decoder:
     def __init__(self, model, calibration, bounds, known, excluded=None, wanted=None):
         self.model, self.calibration, self.floor = model, calibration, LEFT_OUT / model.n_entities
         self.bounds = as_bounds(bounds, model.n_relations)
-        self.known, self.excluded, self.wanted = known, known if excluded is None else excluded, wanted
+        self.known, self.excluded = known, known if excluded is None else excluded
+        self.wanted = known.without(known) if wanted is None else wanted
         self.with_none = self.with_guesses = False
         self.full = FullTails(self.bounds, known)
 
@@ -93,13 +95,11 @@ class Decoder:
         Given bounds of the inverse, p is 0 where (r, t) has as many known heads as it may have (`FullTails`)."""
         n = len(heads)
         count = self.known.count(heads, relations)
-        lower, upper = (self.bounds.of(relations, heads) - count[:, None]).T
-        excluded_starts, excluded = self.excluded.of(heads, relations)
-        wanted_starts, wanted = np.zeros(n + 1, np.int64), excluded[:0]
-        if self.wanted is not None:
-            wanted_starts, wanted = self.wanted.of(heads, relations)
-        candidates = self.model.n_entities - np.diff(excluded_starts)
-        open_scores = open_to(scores, relations, (excluded_starts, excluded), self.full)
+        limits = self.bounds.of(relations, heads)
+        numbered, (lower, upper) = limits[:, 0] == limits[:, 1], (limits - count[:, None]).T
+        lists = *self.excluded.of(heads, relations), *self.wanted.of(heads, relations)
+        candidates = self.model.n_entities - np.diff(lists[0])
+        open_scores = open_to(scores, relations, lists[:2], self.full)
         sums, best = log_sums_of(open_scores, "the parameters are too large for their dtype")
         features = pair_features(sums, count, best, self.calibration.centre, self.calibration.scale)
 
@@ -107,10 +107,9 @@ class Decoder:
         gain = np.log((weights[:, 1:] / weights[:, :-1]).max(1, initial=1.0))  # of a candidate's log odds, at most
 
         def least(odds):  # scores of candidates with these log odds; given a lower bound every one is looked at
-            of_odds = sums + log_softmax_of(self.calibration, relations, odds, features)
+            of_odds = sums + log_softmax_of(self.calibration, relations, odds, features, numbered)
             return np.where(lower > 0, -np.inf, of_odds)
 
-        lists = excluded_starts, excluded, wanted_starts, wanted
         lowest = least(np.log(self.floor) - np.minimum(gain, MOST_GAIN))
         if need > self.floor:
             enough = least(np.log(need) - np.log1p(-need) - gain - 1e-6 if need < 1 else np.inf)
@@ -123,19 +122,16 @@ class Decoder:
             starts, ids = self._live(scores, lowest, *lists)
         row = np.repeat(np.arange(n), np.diff(starts))
         found = scores[row, ids]
-        odds = log_odds(self.calibration, relations[row], found - sums[row], features[row])
-        odds = np.clip(odds, -1e6, 1e6)
+        odds = log_odds(self.calibration, relations[row], found - sums[row], features[row], numbered[row])
         full = open_scores[row, ids] == -np.inf
-        open_row = row[~full]
-        p, open_p = np.zeros(len(ids)), np.empty(len(open_row))
-        open_starts = np.searchsorted(open_row, np.arange(n + 1))
-        unseen = self.calibration.unseen_of(relations)
-        kernels.condition_sets(0, n, open_starts, odds[~full], lower, upper, weights, unseen, open_p)
+        odds, open_starts = np.clip(odds, -1e6, 1e6)[~full], np.searchsorted(row[~full], np.arange(n + 1))
+        p, open_p, unseen = np.zeros(len(ids)), np.empty(len(odds)), self.calibration.unseen_of(relations)
+        kernels.condition_sets(0, n, open_starts, odds, lower, upper, weights, unseen, open_p)
         p[~full] = open_p
         contradicted = np.ceil(lower) > candidates - np.bincount(row[full], minlength=n)  # unless others make it up
         contradicted = (upper < 0) | (contradicted & (unseen == 0))
-        none = chances_of_none(open_starts, odds[~full], (lower, upper), weights, unseen) if self.with_none else None
-        guesses = are_guesses(open_starts, odds[~full], lower, unseen)
+        none = chances_of_none(open_starts, odds, (lower, upper), weights, unseen) if self.with_none else None
+        guesses = are_guesses(open_starts, odds, lower, unseen)
         guesses &= ~contradicted & (not self.with_guesses)
         return Decoded(starts, row, ids, found, p, count, candidates, contradicted, none, guesses)
 
@@ -209,11 +205,9 @@ def acceptable(decoded, room, least):
     their pair, best first within each, but for guesses; equals by score, then by id."""
     room = room if decoded.guesses is None else np.where(decoded.guesses, 0, room)
     places = np.flatnonzero(decoded.p > least)
-    row = decoded.row[places]
-    order = np.lexsort((decoded.ids[places], -decoded.scores[places], -decoded.p[places], row))
-    places, row = places[order], row[order]
-    rank = np.arange(len(row)) - np.searchsorted(row, row)
-    return places[rank < room[row]]
+    keys = decoded.ids, -decoded.scores, -decoded.p, decoded.row
+    places = places[np.lexsort([key[places] for key in keys])]
+    return places[ranks_within(decoded.row[places]) < room[decoded.row[places]]]
 
 
 def room_left(limits, known):
@@ -239,13 +233,17 @@ def _with_room_of_tails(decoder, triples):
     if not len(rows):
         return kept
     relations, tails = relations[rows], tails[rows]
-    _, pair = np.unique(relations.astype(np.int64) * decoder.model.n_entities + tails, return_inverse=True)
-    order = np.argsort(pair, kind="stable")
-    ordered = pair[order]
-    rank = np.empty(len(rows), np.int64)
-    rank[order] = np.arange(len(rows)) - np.searchsorted(ordered, ordered)
-    kept[rows] = rank < decoder.full.room(relations, tails)
+    kept[rows] = ranks_within(relations.astype(np.int64) * decoder.model.n_entities + tails) < decoder.full.room(
+        relations, tails
+    )
     return kept
+
+
+def ranks_within(groups):
+    """(n,) int64: how many of the ones before are of the same group (n,)."""
+    order, ranks = np.argsort(groups, kind="stable"), np.empty(len(groups), np.int64)
+    ranks[order] = np.arange(len(groups)) - np.searchsorted(groups[order], groups[order])
+    return ranks
 
 
 def probable(decoder, heads, relations, least, threads=None, progress=None):

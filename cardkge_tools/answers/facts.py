@@ -34,11 +34,11 @@ from cardkge_tools.graph.bound_files import find_bounds
 from cardkge_tools.graph.bounds import GraphBounds, bound_of_fields, tsv_text
 from cardkge_tools.graph.rdf import format_of, is_literal, made_term, read_prefixes
 from cardkge_tools.graph.spelling import id_of
-from cardkge_tools.shell.files import replace_file
-from cardkge_tools.shell.terminal import counter, say, this_command, warn
+from cardkge_tools.shell.files import refuse_the_same, replace_file
+from cardkge_tools.shell.terminal import counted, counter, say, tell_replaced, this_command, warn
 from cardkge_tools.shell.workers import carry_out_on_cluster, output_of, this_program
 
-FEW = 10  # facts of valid; fitted on fewer, p is said to be of little worth
+FEW, SOME = 10, 100  # facts of valid: from SOME on, a share measured on them has a standard error below 5 points
 ASSUMED = "assumed: p speaks of facts like those of test; where more is missing, more is true than promised"
 
 
@@ -74,8 +74,7 @@ def calibrate_run(run, dataset, folder, threads, how=None, quiet=False):
     missing = missing_of(run, dataset, bounds, how)
     with counter("calibrating: (h, r)") as progress:
         splits = dataset.train, dataset.valid
-        calibration = calibrate(run.best_model(), splits, missing, bounds, threads, progress, types=run.types)
-        run.calibration = calibration
+        run.calibration = calibrate(run.best_model(), splits, missing, bounds, threads, progress, types=run.types)
     text = None if how.bounds is None else text_of(bounds)
     run.calibration = dataclasses.replace(run.calibration, bounds=text, missing=missing)
     if mined:
@@ -99,8 +98,13 @@ def calibrate_run(run, dataset, folder, threads, how=None, quiet=False):
         )
     if fresh < FEW:
         warn(
-            f"calibrated on {fresh} new fact{'s' * (fresh > 1)} of valid: p puts answers in order, but may promise"
+            f"calibrated on {counted(fresh, 'new fact')} of valid: p puts answers in order, but may promise"
             " twice what is true, or four times; hold out some dozens of facts (`split --valid`) before you believe it"
+        )
+    elif fresh < SOME:
+        warn(
+            f"calibrated on {fresh} new facts of valid: a share measured on so few has a standard error of up to"
+            f" {50 / fresh**0.5:.0f} points, and p is no surer; hold out more (`split --valid`) where you can"
         )
     return missing
 
@@ -126,7 +130,12 @@ def fitted_with_loops(run, dataset, folder, bounds, threads):
 
 def missing_of(run, dataset, bounds, how):
     """The Missing that a Fitting says, of a graph with these GraphBounds."""
-    given = None if how.missing is None else read_missing(how.missing, run.relations, run.prefixes)
+    given = None
+    if how.missing is not None:
+        recorded = KnownTails(known_triples(dataset, "all"), len(run.entities), len(run.relations)).keys
+        most = len(run.entities) ** 2
+        most = most - np.bincount(recorded // most, minlength=len(run.relations))
+        given = read_missing(how.missing, run.relations, run.prefixes, most)
     missing = missing_facts(dataset, bounds, given, how.elsewhere, run.types)
     return missing if how.share is None else with_share(missing, how.share)
 
@@ -301,9 +310,7 @@ def write_completeness(run, decoder, pairs, path, threads):
         decoder.run(heads, relations, threads, consume, progress)
     counts = itertools.chain.from_iterable(blocks[first] for first in sorted(blocks))
     lines = (
-        f"{run.entities[h]}\t{run.relations[r]}\t{known}\t{'' if never else f'{expected:.6g}'}\t"
-        + ("" if never else f"{none:.6g}")
-        + "\n"
+        f"{run.entities[h]}\t{run.relations[r]}\t{known}\t" + ("\t" if never else f"{expected:.6g}\t{none:.6g}") + "\n"
         for h, r, (known, expected, none, never) in zip(heads.tolist(), relations.tolist(), counts, strict=True)
     )
     replace_file(path, lambda file: file.writelines(line.encode("utf-8") for line in lines))
@@ -319,6 +326,9 @@ def complete_run(folder, what, out, data, threads, cluster=None, completeness=No
         raise CardkgeError(
             f"--cluster: what counts teach is learnt once; first: {this_command()} calibrate {folder} --bounds mined"
         )
+    refuse_the_same(what.queries, out)
+    refuse_the_same(what.queries, completeness)
+    tell_replaced(out, completeness)
     write = writer_of(out, run, dataset)
     heads, relations = pairs_to_complete(run, dataset, what)
     decoder = _decoder_of(what, run, dataset, folder, threads)
@@ -342,7 +352,7 @@ def complete_run(folder, what, out, data, threads, cluster=None, completeness=No
 
         triples, p, (contradicted, guesses) = complete(decoder, heads, relations, what.least, what.precision, look)
     if contradicted:
-        warn(f"{contradicted:,} (h, r) have other numbers of known tails than their bounds allow; they get no new ones")
+        warn(f"{contradicted:,} (h, r) have other numbers of known tails than their bounds allow, and get no new ones")
     if guesses:
         warn(
             f"{guesses:,} (h, r) have a lower bound that asks for more than the model expects (a chance below"
@@ -353,8 +363,8 @@ def complete_run(folder, what, out, data, threads, cluster=None, completeness=No
     blank = sum(head.startswith("_:") or tail.startswith("_:") for head, _, tail in facts)
     if blank and out is not None and format_of(out):
         warn(
-            f"{blank:,} of the new facts are about blank nodes (_:...): `import` takes the IRIs that are written for"
-            " them for these nodes, after the graph's own file; another program cannot know whom they mean"
+            f"{blank:,} of the new facts are about blank nodes (_:...): `import` knows the IRIs that are written for"
+            " them, after the graph's own file; another program does not"
         )
     lines = write(zip(facts, p, strict=True))
     if out is None:
@@ -364,8 +374,8 @@ def complete_run(folder, what, out, data, threads, cluster=None, completeness=No
             say(f"no new fact of {len(heads):,} (h, r) is accepted", err=True)
         return
     replace_file(out, lambda file: file.writelines(line.encode("utf-8") for line in lines))
-    expected = f", of which {p.sum():,.0f} are expected to be true" if len(p) else ""
-    say(f"{out}: {len(p):,} new facts of {len(heads):,} (h, r){expected}")
+    expected = f"; {p.sum():,.0f} are expected to be true" if len(p) else ""
+    say(f"{out}: {counted(len(p), 'new fact')} of {len(heads):,} (h, r){expected}")
 
 
 def absolute_bounds(bounds):
@@ -378,7 +388,7 @@ def absolute_bounds(bounds):
 
 def writer_of(out, run, dataset):
     """A generator of lines of (names, probability): TSV, or N-Triples where the file's name ends in .nt, or in that of
-    another format of RDF of which N-Triples are a part; CardkgeError for the others. A name that stands as a head, or
+    another format of RDF that takes N-Triples; CardkgeError for the others. A name that stands as a head, or
     as a relation, is an IRI wherever it stands, even one in double quotes, as a literal is written."""
     kind = None if out is None else format_of(out)
     if kind not in (None, "N_TRIPLES", "N_QUADS", "TURTLE", "TRIG"):

@@ -21,6 +21,7 @@ from cardkge_tools.definitions.measures import promised_and_kept
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.graph.spelling import Known
 from cardkge_tools.shell.files import read_fields
+from cardkge_tools.shell.terminal import counted
 
 MOST_TAILS = 3  # known tails: parts are of 0, 1, 2, and this many or more
 STEPS, EDGE = 5000, 40.0  # bins of log odds from -EDGE to EDGE, this many for each unit
@@ -94,8 +95,8 @@ def read_truth(path, run):
             )
         if int(fields[2]) != len(set(tails)) + int(fields[4]):
             raise CardkgeError(
-                f"{path}:{at}: {fields[2]} tails are not {len(set(tails))} names and {fields[4]} others; correct the"
-                " numbers, or names that stand there twice"
+                f"{path}:{at}: the number is {fields[2]}, but {counted(len(set(tails)), 'tail')} and {fields[4]} others"
+                " stand there; correct it, or a name that is there twice"
             )
         key = ids[1][pair[1]], ids[0][pair[0]]
         if key in seen:
@@ -109,7 +110,7 @@ def read_truth(path, run):
     pairs = np.array(sorted(seen), np.int32)
     note = None
     if strange:
-        note = f"{path}: {len(strange):,} lines of unknown heads or relations left out, the first {strange[0]}"
+        note = f"{path}: left out {counted(len(strange), 'line')} of unknown heads or relations, the first {strange[0]}"
     return Truth(pairs[:, 1], pairs[:, 0], np.array(found, np.int32).reshape(-1, 3)), note
 
 

@@ -29,7 +29,9 @@ class Missing:
     valid, test: V_r and T_r, facts of valid that train lacks, of test that both lack; elsewhere: M_r, float64, true
     facts between entities of the graph that no file has; source: where M_r is from, one of SOURCES; limit: the most
     that upper bounds leave for M_r, inf where a head has none; share: v_r in (0, 1), the part of what train lacks that
-    valid holds; unseen: u_r, of `unseen_tails`. notes: sentences for the user.
+    valid holds; unseen: u_r, of `unseen_tails`; others: v_r of the heads without an
+    exact number, for which M_r is assumed to be 0 where it is by numbers (None: the same). notes: sentences for the
+    user.
     """
 
     valid: np.ndarray
@@ -40,6 +42,7 @@ class Missing:
     share: np.ndarray
     notes: tuple = ()
     unseen: np.ndarray | float = 0.0
+    others: np.ndarray | None = None
 
     def known_share(self, known):
         """s_r (R,), the part of what train lacks that is known where train ("train"), valid too ("valid") or all splits
@@ -69,7 +72,7 @@ class Missing:
 
     @classmethod
     def of_rows(cls, rows, share):
-        """The Missing of `rows`, with v_r (R,); None where they do not say it. ValueError where one is none."""
+        """The Missing of `rows`, with v_r (R,); None where they do not say it. ValueError where one is damaged."""
         if not rows or not all(key in rows[0] for key in KEYS):
             return None
         *numbers, source = ([row[key] for row in rows] for key in KEYS)
@@ -133,7 +136,8 @@ def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
     numbered = [r for r in range(n) if source[r] == "numbers"]
     if elsewhere == "pooled":
         if not numbered:
-            raise CardkgeError("what is missing cannot be pooled: no relation has exact numbers to learn from")
+            why = f" that can be used ({'; '.join(notes)})" if notes else " to learn from"
+            raise CardkgeError(f"what is missing cannot be pooled: no relation has exact numbers{why}")
         facts = count(recorded)
         part = max(elsewhere_of[numbered].sum() / facts[numbered].sum(), 0)
         for r in range(n):
@@ -141,8 +145,18 @@ def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
                 elsewhere_of[r], source[r] = min(part * facts[r], limit[r]), "pooled"
                 denominator[r] += elsewhere_of[r]
     pooled = numerator.sum() / denominator.sum() if denominator.sum() else 0.5
-    share = np.where(denominator < FEWEST, pooled, np.maximum(numerator, 0.5) / np.maximum(denominator, 1))
-    return Missing(*held, elsewhere_of, source, limit, np.minimum(share, MOST), tuple(notes), unseen)
+    few = denominator < FEWEST
+    if few.any():
+        some = ", ".join([names[r] for r in np.flatnonzero(few)[:3]] + ["..."] * int(few.sum() > 3))
+        given_too = ", numbers that are given among them" if given else ""
+        notes.append(f"{some}: below {FEWEST} missing, so share is that of all relations, {pooled:.3g}{given_too}")
+    share = np.where(few, pooled, np.maximum(numerator, 0.5) / np.maximum(denominator, 1))
+    beside, by_number = [held[i] - of_exact[i] for i in (0, 1)], np.array([each == "numbers" for each in source])
+    rest = np.maximum(beside[0], 0.5) / np.maximum(beside[0] + beside[1], 1)
+    few = beside[0] + beside[1] < FEWEST
+    rest = np.where(few, np.maximum(held[0], 0.5) / np.maximum(held[0] + held[1], 1), rest)
+    others = np.minimum(np.where(by_number, rest, share), MOST)
+    return Missing(*held, elsewhere_of, source, limit, np.minimum(share, MOST), tuple(notes), unseen, others)
 
 
 def with_share(missing, share):
@@ -151,7 +165,8 @@ def with_share(missing, share):
     held = missing.valid + missing.test
     beside = max(missing.valid.sum() / share / max(held.sum(), 1) - 1, 0)
     source = ["given" if beside else "assumed"] * len(held)
-    return replace(missing, elsewhere=beside * held, source=source, share=np.full(len(held), float(share)), notes=())
+    share = np.full(len(held), float(share))
+    return replace(missing, elsewhere=beside * held, source=source, share=share, notes=(), others=None)
 
 
 def unseen_tails(facts, n_relations):
@@ -169,11 +184,12 @@ def unseen_tails(facts, n_relations):
     return np.where(number, once / np.maximum(number, 1), 1.0)
 
 
-def read_missing(path, relations, prefixes):
-    """{relation id: number} of a file with `relation<TAB>number` a line: true facts that no file has.
+def read_missing(path, relations, prefixes, most):
+    """{relation id: number} of a file with `relation<TAB>number` a line: true facts that no file has; most (R,): how
+    many there can be.
 
-    Raises CardkgeError, naming the line: other than two fields, an unknown relation, what is no number or negative, a
-    relation twice."""
+    Raises CardkgeError, naming the line: other than two fields, an unknown relation, what is no number, negative, or
+    more than there can be, a relation twice; and for a file without a line."""
     known, ids = Known(relations, prefixes, "relation"), {name: i for i, name in enumerate(relations)}
     found, seen = {}, {}
     for at, fields in read_fields(path):
@@ -187,9 +203,16 @@ def read_missing(path, relations, prefixes):
         number = fields[1].strip()
         if not re.fullmatch(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?", number) or float(number) == np.inf:
             raise CardkgeError(f"{path}:{at}: expected how many facts are missing, 0 or more, found {fields[1]!r:.40}")
+        if float(number) > most[ids[name]]:
+            raise CardkgeError(
+                f"{path}:{at}: {number} missing facts of {name!r:.80}; the graph has room for {most[ids[name]]:,} more,"
+                " a head and a tail among its entities each"
+            )
         if name in seen:
             raise CardkgeError(
                 f"{path}:{at}: relation {name!r:.80} for the second time, after line {seen[name]}; keep one"
             )
         found[ids[name]], seen[name] = float(number), at
+    if not found:
+        raise CardkgeError(f"{path}: no line of a relation and a number with a tab between")
     return found

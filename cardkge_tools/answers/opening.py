@@ -12,7 +12,7 @@ from cardkge_tools.answers.runs import load_run
 from cardkge_tools.graph.bound_files import find_bounds
 from cardkge_tools.graph.graphs import describe_data, name_triples, open_data, same_facts
 from cardkge_tools.graph.spelling import id_of
-from cardkge_tools.shell.files import read_blocks
+from cardkge_tools.shell.files import read_fields
 from cardkge_tools.shell.terminal import shown, warn
 
 
@@ -70,7 +70,7 @@ def open_run(folder, data=None, skip_unknown=False, calibrated=True):
 
 
 def aligned_data(run, folder, data, skip_unknown=False, **where):
-    """`run_data` with the ids of the run; a warning where the triples are others than the run's, or it has learnt
+    """`run_data` with the ids of the run; a warning where these are not the run's triples, or it has learnt
     nothing yet."""
     if run.epoch == 0:
         warn(f"{folder} has completed no epoch: its parameters are still random")
@@ -140,19 +140,15 @@ def open_histories(folders):
 
 def read_queries(path, entities, relations, prefixes=None):
     """Yield (line number, head, relation, None) or (line number, None, relation, tail) of a file of queries;
-    CardkgeError where a line is none, or a name is unknown."""
-    for number, text in read_blocks(path):
-        for at, line in enumerate(text[:-1].split("\n"), number):
-            if not line.strip():
-                continue
-            fields = line.split("\t")
-            head, relation, tail = [*fields, "?", "?"][:3] if len(fields) in (2, 3) else ("", "", "")
-            if (head == "?") == (tail == "?"):
-                form = "head<TAB>relation, or ?<TAB>relation<TAB>tail"
-                raise CardkgeError(f"{path}:{at}: not a query, {line[:80]!r}; expected {form}")
-            given = _known_name(entities, tail if head == "?" else head, "entity", f"{path}:{at}", prefixes)
-            relation = _known_name(relations, relation, "relation", f"{path}:{at}", prefixes)
-            yield at, *((None, relation, given) if head == "?" else (given, relation, None))
+    CardkgeError where a line is no query, or a name is unknown."""
+    for at, fields in read_fields(path):
+        head, relation, tail = [*fields, "?", "?"][:3] if len(fields) in (2, 3) else ("", "", "")
+        if (head == "?") == (tail == "?"):
+            form, line = "head<TAB>relation, or ?<TAB>relation<TAB>tail", "\t".join(fields)
+            raise CardkgeError(f"{path}:{at}: not a query, {line[:80]!r}; expected {form}")
+        given = _known_name(entities, tail if head == "?" else head, "entity", f"{path}:{at}", prefixes)
+        relation = _known_name(relations, relation, "relation", f"{path}:{at}", prefixes)
+        yield at, *((None, relation, given) if head == "?" else (given, relation, None))
 
 
 def _known_name(names, name, kind, where, prefixes):

@@ -182,7 +182,7 @@ def _kept_epoch(run):
 
 
 def load_run(folder, calibrated=True):
-    """The Run that save_run wrote; calibrated=False: without its calibration, whatever that is. Every fault is a
+    """The Run that save_run wrote; calibrated=False: without its calibration, which may be damaged. Every fault is a
     CardkgeError that names the file.
 
     Nothing is unpickled. Arrays keep their dtype and every bit.

@@ -11,23 +11,21 @@ import numpy as np
 from cardkge import probability
 from cardkge_tools.answers.answers import Answers
 from cardkge_tools.answers.calibration import CountPrior
-from cardkge_tools.answers.facts import bounds_in_use, calibrate_run, calibrated_run, fitted_with_loops
+from cardkge_tools.answers.facts import bounds_in_use, calibrate_run, calibrated_run, fitted_with_loops, known_triples
 from cardkge_tools.answers.figures import import_pyplot, plot_facts
 from cardkge_tools.answers.measures import MOST_TAILS, evaluate_sets, read_truth
 from cardkge_tools.answers.opening import open_run, open_to_measure, read_queries
 from cardkge_tools.definitions.measures import broken_promises
 from cardkge_tools.graph.spelling import id_of
-from cardkge_tools.shell.files import is_stdout, read_json, refuse_the_same, replace_file, write_json
-from cardkge_tools.shell.terminal import counter, interval, shown, table, warn
+from cardkge_tools.shell.files import is_stdout, read_json, refuse_the_same, replace_file, write_report
+from cardkge_tools.shell.terminal import counted, counter, interval, shown, table, tell_replaced, warn
 
 
 def calibrate_command(folder, data, how, threads, json_file):
     """`calibrate`, with a Fitting: what came of it as a table, or as JSON, what calibration.json says."""
     run, dataset = open_run(folder, data, calibrated=False)
     missing = calibrate_run(run, dataset, folder, threads, how, quiet=is_stdout(json_file))
-    if json_file:
-        write_json(json_file, read_json(Path(folder) / "calibration.json"))
-    if not is_stdout(json_file):
+    if write_report(json_file, read_json(Path(folder) / "calibration.json")):
         show_calibration(run, missing)
 
 
@@ -49,6 +47,8 @@ def show_calibration(run, missing):
     for note in missing.notes:
         click.echo(note)
     click.echo("valid, test, elsewhere (in no file): facts that train lacks; share: the part of them that valid holds")
+    if any(columns["at most"]):
+        click.echo("at most: so many upper bounds leave for elsewhere")
     click.echo("probability of a fact = ceiling * sigma(slope * log softmax + what is known of head and relation)")
 
 
@@ -87,8 +87,8 @@ def evaluate_command(folder, data, how, threads, json_file):
     bounds = bounds_in_use(run, dataset, folder, how.bounds, threads)
     if how.truth:
         truth, note = read_truth(how.truth, run)
-        if note:
-            warn(note)
+        for each in filter(None, (note, disowned(how.truth, truth, run, dataset))):
+            warn(each)
     if how.loops:
         calibration = fitted_with_loops(run, dataset, folder, bounds, threads)
     options = {"least": how.min_probability, "precision": how.precision, "loops": how.loops, "truth": truth}
@@ -98,9 +98,7 @@ def evaluate_command(folder, data, how, threads, json_file):
         )
     names = {"relation": run.relations, "known": KNOWN_TAILS}
     parts = {by: named_parts(names[by], details["parts"][by]) for by in names}
-    if json_file:
-        write_json(json_file, measures | ({"by": {by: parts[by] for by in dict.fromkeys(how.by)}} if how.by else {}))
-    if not is_stdout(json_file):
+    if write_report(json_file, measures | ({"by": {by: parts[by] for by in how.by}} if how.by else {})):
         conditioned = bounds.any() or isinstance(bounds, CountPrior)
         show_facts(measures, conditioned, truth, what_is_true(calibration.missing, truth))
         for by in dict.fromkeys(how.by):
@@ -108,6 +106,17 @@ def evaluate_command(folder, data, how, threads, json_file):
     warn_of_parts(run, details["parts"], truth)
     if how.plot:
         plot_facts(pyplot, measures, details, how.plot)
+
+
+def disowned(path, truth, run, dataset):
+    """A sentence on the facts of train and valid that whole answers lack, None where there is none."""
+    pairs, facts = set(zip(truth.heads.tolist(), truth.relations.tolist())), set(map(tuple, truth.triples.tolist()))
+    lacking = [f for f in map(tuple, known_triples(dataset, "valid").tolist()) if f[:2] in pairs and f not in facts]
+    if not lacking:
+        return None
+    h, r, t = lacking[0]
+    first = f"{shown(run.entities[h])} {shown(run.relations[r])} {shown(run.entities[t])}"
+    return f"{path}: {counted(len(lacking), 'fact')} of train and valid not among its tails, the first {first}"
 
 
 def what_is_true(missing, truth):
@@ -158,18 +167,18 @@ def warn_of_parts(run, parts, truth):
 
 def show_facts(measures, conditioned, truth, what_counts):
     """The measures of `evaluate_sets` as a table of two columns, with what each is."""
-    source = "of test" if truth is None else "that are missing"
+    names = ("fact of test", "facts of test") if truth is None else ("fact that is missing", "facts that are missing")
     percent = {name: "-" if measures[name] is None else f"{100 * measures[name]:.2f} %" for name in SHARES}
     threshold = measures["threshold"]
     rows = [
         ["average precision", percent["ap"], f"of all candidates of {measures['pairs']:,} (h, r)"],
         ["best F1", percent["best_f1"], f"at the threshold that suits {'test' if truth is None else 'them'} best"],
-        ["F1", percent["f1"], f"of {measures['accepted']:,} accepted, against {measures['facts']:,} facts {source}"],
+        ["F1", percent["f1"], f"of {measures['accepted']:,} accepted, against {counted(measures['facts'], *names)}"],
         ["precision", percent["precision"], what_counts],
         ["mean probability", _percent(measures["mean_probability"]), "of the accepted: the precision that is promised"],
         ["recall", percent["recall"], "" if threshold is None else f"accepted down to p = {threshold:.3f}"],
         ["calibration error", f"{100 * measures['ece']:.2f} %", "15 bins of the candidates with p >= 0.1"],
-        ["Brier score", f"{measures['brier']:.4f}", f"sum over candidates, per fact {source}"],
+        ["Brier score", f"{measures['brier']:.4f}", f"sum over candidates, per {names[0]}"],
         ["log loss", f"{measures['log_loss']:.4f}", "the same"],
         ["count error", f"{measures['count_mae']:.4f}", f"known facts alone: {measures['known_count_mae']:.4f}"],
         [
@@ -221,9 +230,7 @@ def show_completions(folder, query, shown, data, json_file=None):
     entity = id_of(run.entities, head if tail is None else tail, "entity", run.prefixes)
     answer = answers.tails(r, entity) if tail is None else answers.heads(r, entity, with_x)
     chosen = list(shown.of(answer.completions))
-    if json_file:
-        write_json(json_file, report_of(answers, query, answer, chosen, with_x))
-    if is_stdout(json_file):
+    if not write_report(json_file, report_of(answers, query, answer, chosen, with_x)):
         return
     headers = ["rank", "entity", "known", "probability", "score", *["accepted"] * answers.calibrated]
     rows = [
@@ -233,22 +240,37 @@ def show_completions(folder, query, shown, data, json_file=None):
     ]
     if tail is None:
         table(rows, headers, "rll")
-        show_count(answers, answer, with_x)
+        show_count(answers, answer, sum(each.known_in is not None for each in chosen), with_x)
     else:
         show_heads(answers, answer, chosen, (headers, rows), with_x)
 
 
-def show_count(answers, answer, with_x):
-    """The lines below the tails of a head."""
+def show_count(answers, answer, n_shown, with_x):
+    """The lines below the tails of a head, n_shown of the known ones among them."""
     count, bound = answer.count, f"bound {interval(*answer.count.bound)}{answers.source}"
     if answers.calibrated:
         none = f"; {'no bounds are in use' if answers.run.bounds.any() else 'the run has no bounds'}"
         given = answers.soft if answers.conditioned else f"{none}, and is not conditioned"
-        click.echo(f"expected count = {count.expected:.2f}, of which {count.known} known, {bound}{given}{count.said}")
+        click.echo(f"{_expected('count', count, count.known - n_shown)}, {bound}{given}{count.said}")
+        say_contradicted(answers, count)
     if with_x:
         click.echo(f"X_hr = {answer.x:.2f}, {bound}")
     elif not answers.calibrated:
         click.echo(bound)
+
+
+def _expected(what, count, hidden=0):
+    """How many tails (or heads) are expected, and how many of them are known."""
+    beyond = f", {hidden} of them not shown" if hidden else ""
+    return f"expected {what} = {count.expected:.2f}, {count.known} known{beyond}"
+
+
+def say_contradicted(answers, count):
+    """A line where the bound of a Count cannot hold: it is left out of account, and nothing new is expected."""
+    lower, upper = count.bound
+    if answers.conditioned and not answers.soft and not lower - 1e-9 <= count.expected <= upper + 1e-9:
+        why = f"{counted(count.known, 'is', 'are')} known" if count.known > upper else "too few can be answered"
+        click.echo(f"the data contradicts this bound ({why}): it is ignored, and nothing new is predicted")
 
 
 def show_heads(answers, answer, chosen, found, with_x):
@@ -267,8 +289,9 @@ def show_heads(answers, answer, chosen, found, with_x):
     beside = f"{what} of each head, beside its bound" if what else "the bound is of each head"
     click.echo(f"{beside}{answers.source}{answers.soft}")
     if answer.count:
-        known, expected, bound, _ = answer.count
-        click.echo(f"expected heads of the tail = {expected:.2f}, of which {known} known, bound {interval(*bound)}")
+        hidden = answer.count.known - sum(each.known_in is not None for each in chosen)
+        click.echo(f"{_expected('heads of the tail', answer.count, hidden)}, bound {interval(*answer.count.bound)}")
+        say_contradicted(answers, answer.count)
 
 
 def report_of(answers, query, answer, chosen, with_x):
@@ -311,9 +334,7 @@ def show_triple(folder, query, shown, data, json_file=None):
         "probability": completion.probability, "accepted": completion.accepted, "known": completion.known_in,
         **found.ranks, **(dict(zip(("x_hr", "x_rt"), found.sums)) if with_x else {}),
     }  # fmt: skip
-    if json_file:
-        write_json(json_file, report)
-    if is_stdout(json_file):
+    if not write_report(json_file, report):
         return
     known = completion.known_in or "no"
     click.echo(f"score {completion.score:.4f}, probability {completion.probability:.4f}, known: {known}\n")
@@ -330,8 +351,8 @@ def show_triple(folder, query, shown, data, json_file=None):
 def answer_queries(folder, queries, shown, data, out):
     """Answers to the queries in a file, `head<TAB>relation` or `?<TAB>relation<TAB>tail` a line: lines of head,
     relation, tail, probability, score and the split it is known from (- for none), best first in each."""
-    if out is not None:
-        refuse_the_same(queries, out)
+    refuse_the_same(queries, out)
+    tell_replaced(out)
     answers = Answers(folder, data, shown.hide_known, shown.bounds)
     run = answers.run
     entities, relations = ({name: i for i, name in enumerate(names)} for names in (run.entities, run.relations))

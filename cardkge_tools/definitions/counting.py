@@ -309,7 +309,7 @@ def minimise(function, start, steps=100, tolerance=1e-8):
     x = np.array(start, np.float64)
     value, gradient, curvature = function(x)
     if not np.isfinite([value, *gradient]).all():
-        raise CardkgeError("calibration: the likelihood is not finite; train again, with a smaller learning rate say")
+        raise CardkgeError("calibration: the likelihood is not finite; train again, say with a smaller learning rate")
     inverse = np.linalg.inv(curvature)
     for _ in range(steps):
         step = -inverse @ gradient

@@ -12,8 +12,8 @@ from cardkge import CardkgeError, as_bounds, mine_bounds
 from cardkge_tools.graph import rdf, shacl
 from cardkge_tools.graph.bounds import Bound, GraphBounds, Vocabulary, read_tsv, tightest, tsv_text, vocabulary
 from cardkge_tools.graph.graphs import open_data
-from cardkge_tools.shell.files import is_stdout, refuse_the_same, replace_file, without_gz, write_json
-from cardkge_tools.shell.terminal import table, warn
+from cardkge_tools.shell.files import refuse_the_same, replace_file, without_gz, write_report
+from cardkge_tools.shell.terminal import counted, table, tell_replaced, warn
 
 
 def read_files(files, graph, prefixes=None, schema=(), base=None, beside=()):
@@ -150,10 +150,11 @@ def run_convert(source, target, prefix, standard):
         raise CardkgeError(f"{target}: bounds are written as TSV or Turtle; end the name in .tsv or .ttl")
     refuse_the_same(source, target)
     prefixes = rdf.Prefixes(rdf.given_prefixes(prefix)) if prefix else None
+    tell_replaced(target)
     bounds, notes = convert(source, target, prefixes, standard)
     for note in notes:
         warn(note)
-    click.echo(f"{target}: {len(bounds):,} bounds")
+    click.echo(f"{target}: {counted(len(bounds), 'bound')}")
 
 
 # --- mining
@@ -245,9 +246,7 @@ def mine_plain(data, columns, population, out, json_file):
     bounds = [Bound(name, *row) for name, row in zip(dataset.relations, table_of.tolist(), strict=True)]
     if out:
         write_bounds_file(out, bounds, vocabulary(dataset).prefixes)
-    if json_file:
-        write_json(json_file, [bound_record(bound) for bound in bounds])
-    if not is_stdout(json_file):
+    if write_report(json_file, [bound_record(bound) for bound in bounds]):
         table([[b.relation, f"{b.lower:g}", f"{b.upper:g}"] for b in bounds], ["relation", "lower", "upper"])
 
 
@@ -263,9 +262,11 @@ def mine_maxima(data, columns, confidence, likelihood, min_support, out, json_fi
     if out:
         write_bounds_file(out, bounds, graph.prefixes)
     numbers = ("subjects", "support", "likelihood", "bound", "largest")
-    if json_file:
-        write_json(json_file, [bound_record(b) | {n: getattr(m, n) for n in numbers} for b, m in zip(bounds, maxima)])
-    if is_stdout(json_file):
+    records = [bound_record(b) | {n: getattr(m, n) for n in numbers} for b, m in zip(bounds, maxima)]
+    if not write_report(json_file, records):
+        return
+    if not bounds:
+        click.echo("the data supports no maximum; a lower --confidence, --likelihood or --min-support asks for less")
         return
     rows = [
         [b.name, b.kind or "", f"{b.upper:g}", f"{m.largest:,}", f"{m.subjects:,}", f"{m.support:,}"]

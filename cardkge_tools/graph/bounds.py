@@ -60,7 +60,7 @@ class Bound:
 
 
 class Types:
-    """Which entities are members of which classes.
+    """The classes of a graph, and their members.
 
     classes: names. pairs: (n, 2) int64, ids of entities and classes, distinct and sorted. notes: warnings of the file.
     """

@@ -30,8 +30,8 @@ from cardkge_tools.graph.sources import (
     read_table,
 )
 from cardkge_tools.graph.spelling import id_of, look_alike_warnings
-from cardkge_tools.shell.files import is_stdout, make_folder, replace_file, without_gz, write_json
-from cardkge_tools.shell.terminal import counter, warn
+from cardkge_tools.shell.files import make_folder, replace_file, without_gz, write_report
+from cardkge_tools.shell.terminal import counted, counter, tell_replaced, warn
 
 EXPORTS = ("word2vec", "tsv", "npz", "tensorboard")
 ROWS = 1 << 12  # of embeddings turned to text at a time
@@ -363,11 +363,11 @@ def run_import(files, out, bounds, prefix, force, json_file, options):
         result = import_graph(files, out, options, bounds, force, progress)
     for note in result.notes:
         warn(note)
-    if json_file:
-        write_json(json_file, vars(result) | {"folder": str(out)})
-    if is_stdout(json_file):
+    if not write_report(json_file, vars(result) | {"folder": str(out)}):
         return
-    click.echo(f"{out}: {result.triples:,} triples, {result.entities:,} entities, {result.relations:,} relations")
+    sizes = counted(result.triples, "triple"), counted(result.entities, "entity", "entities")
+    sizes += (counted(result.relations, "relation"),)
+    click.echo(f"{out}: {', '.join(sizes)}")
     if result.typed:
         click.echo(f"{result.typed:,} entities have one of {result.classes:,} classes")
     if bounds or options.numbers:
@@ -420,6 +420,7 @@ def export(run, form, path):
     if form == "npz":
         names = {"entity_names": _names(entities), "relation_names": _names(relations)}
         arrays = {name: np.frombuffer(text, np.uint8) for name, text in names.items()} | params
+        tell_replaced(path)
         replace_file(path, lambda file: np.savez(file, **arrays))
         return [path]
     if form == "word2vec":
@@ -435,6 +436,7 @@ def export(run, form, path):
         if form == "tensorboard":
             parts = {"tensors.tsv": _rows(None, rows), "metadata.tsv": [_names(entities)]}
         files = {os.path.join(path, name): blocks for name, blocks in parts.items()}
+    tell_replaced(*files)
     for name, blocks in files.items():
         replace_file(name, lambda file, blocks=blocks: file.writelines(blocks))
     return list(files)

@@ -19,7 +19,7 @@ from cardkge import CardkgeError
 from cardkge_tools import SPLIT_FILES, SPLITS, TRIPLE_FILES
 from cardkge_tools.graph.exchange import write_triples
 from cardkge_tools.graph.graphs import load_triples
-from cardkge_tools.shell.files import is_stdout, make_folder, replace_file, write_json
+from cardkge_tools.shell.files import make_folder, replace_file, write_report
 from cardkge_tools.shell.terminal import table, warn
 
 SHARE, SUPPORT = 0.5, 2
@@ -109,7 +109,7 @@ def groups_of(triples, related, n_entities, n_relations):
     return np.unique(keys, return_inverse=True)[1].reshape(-1)
 
 
-def split_triples(triples, n_entities, n_relations, valid, test, seed=0, groups=None):
+def split_triples(triples, n_entities, valid, test, seed=0, groups=None):
     """(n,) int8: 0 train, 1 valid, 2 test; drawn at random, group by group.
 
     triples: (n, 3) ids, distinct. valid, test: shares of the triples. groups: as `groups_of`; None puts each triple in
@@ -210,7 +210,7 @@ def split_folder(folder, out, shares=(0.05, 0.1), seed=0, group=True, columns="h
     triples, entities, relations, warnings = load_triples(folder, columns)
     related = related_relations(triples, len(entities), len(relations))
     groups = groups_of(triples, related, len(entities), len(relations)) if group and related else None
-    parts = split_triples(triples, len(entities), len(relations), *shares, seed, groups)
+    parts = split_triples(triples, len(entities), *shares, seed, groups)
     sizes = {split: int(np.count_nonzero(parts == part)) for part, split in enumerate(SPLITS)}
     wanted = {split: round(share * len(triples)) for split, share in zip(SPLITS[1:], shares)}
     for split, number in wanted.items():
@@ -246,10 +246,8 @@ def run_split(folder, out, group, json_file, options):
         if parts.sizes[split] < 0.9 * number:
             warn(f"{split}: {parts.sizes[split]:,} triples, {number:,} were wanted: train needs the others")
     related = [related_record(each, parts.relations) for each in parts.related]
-    if json_file:
-        report = {"folder": str(out), **parts.sizes, "related": related, "kept_together": parts.groups if group else 0}
-        write_json(json_file, report)
-    if is_stdout(json_file):
+    together = parts.groups if group else 0
+    if not write_report(json_file, {"folder": str(out), **parts.sizes, "related": related, "kept_together": together}):
         return
     click.echo(f"{out}: " + ", ".join(f"{number:,} {split}" for split, number in parts.sizes.items()))
     if related:
@@ -258,4 +256,4 @@ def run_split(folder, out, group, json_file, options):
         rows = [[e["kind"], e["relation"], e["other"], f"{e['pairs']:,}"] for e in related]
         table(rows, ["", "relation", "other", "pairs"], "lll")
     if parts.copied:
-        click.echo(f"\ncopied: {', '.join(parts.copied)}")
+        click.echo("\n" * bool(related) + f"copied: {', '.join(parts.copied)}")

@@ -145,7 +145,9 @@ def remove_stages(folder, age=3600):
 
 
 def refuse_the_same(source, target):
-    """CardkgeError where a file would overwrite the one that it is made from."""
+    """CardkgeError where a file would overwrite the one that it is made from; either may be None."""
+    if None in (source, target):
+        return
     if os.path.isfile(target) and os.path.isfile(source) and os.path.samefile(source, target):
         raise CardkgeError(f"{target} is the file that is read; choose another name for what is written")
 

@@ -207,6 +207,12 @@ def refuse_given(context, refused):
             raise click.UsageError(f"{parameter.opts[0]} {why}")
 
 
+def refuse_both_thresholds(context):
+    """A usage error for two rules of acceptance."""
+    if was_given(context, "precision"):
+        refuse_given(context, (("min_probability",), "and --precision exclude each other."))
+
+
 def train_context(options):
     """The context of a command line of `train` with these options, name -> value; a usage error for one that is no
     setting."""

@@ -246,6 +246,18 @@ def table(rows, headers, align="l", style="simple"):
     click.echo(re.sub(f"{_FILL}+", lambda _: next(cells), text))
 
 
+def counted(n, noun, nouns=None):
+    """A number of things as text: 1 fact, 2,000 facts."""
+    return f"{n:,} {noun if n == 1 else nouns or noun + 's'}"
+
+
+def tell_replaced(*paths):
+    """A line on stderr for each of the files that are there, and are about to be written anew."""
+    for path in paths:
+        if path is not None and os.path.isfile(path):
+            say(f"{path}: the file that was there is replaced", err=True)
+
+
 def interval(lower, upper):
     """A bound as text: [0, 2], or [0, inf) where there is no upper one."""
     return f"[{lower:.15g}, {upper:.15g}" + (")" if math.isinf(upper) else "]")
