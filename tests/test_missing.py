@@ -45,7 +45,7 @@ def test_exact_numbers_say_what_is_missing():
 
 
 def test_tails_seen_once_say_how_many_have_not_been_seen():
-    """Of r0's five facts, two have 5 as a tail; 6, 7 and 4 are seen once with r0, though 6 is a tail of r1 too, 7 a head."""
+    """Of r0's five facts, two have 5 as a tail; 6, 7, 4 are seen once with r0, though 6 is a tail of r1, 7 a head."""
     answers = KnownTails(np.array([[0, 0, 5], [1, 0, 5], [2, 0, 6], [3, 0, 7], [3, 0, 4], [0, 1, 6], [7, 1, 0]]), 8, 3)
     assert unseen_tails(answers, 3).tolist() == [3 / 5, 1, 1]
     data, bounds = toy()
@@ -58,10 +58,10 @@ def test_tails_seen_once_say_how_many_have_not_been_seen():
 def test_unseen_tails_before_the_fit():
     """u = 1/4, and v = 1/5 of 20 facts in valid, of 50 (h, r): 2 new ones each, and 2/3 unseen. None where the range is
     closed, or no lower bound asks for tails."""
-    columns = np.array([20, 20, 20]), np.zeros(3, int), np.zeros(3),
-    ["assumed"] * 3, np.full(3, np.inf), np.full(3, 0.2) found
-    = Missing(*columns, unseen=np.array([0.25, 0.04, 0.25])).unseen_before(np.repeat([0, 1, 2], 50), np.array([0, 1])) np.testing.assert_allclose(found, [2 / 3,
-    0, 0])
+    columns = np.array([20] * 3), np.zeros(3, int), np.zeros(3), ["assumed"] * 3, np.full(3, np.inf), np.full(3, 0.2)
+    found = Missing(*columns, unseen=np.array([0.25, 0.04, 0.25]))
+    before = found.unseen_before(np.repeat([0, 1, 2], 50), np.array([0, 1]))
+    np.testing.assert_allclose(before, [2 / 3, 0, 0])
 
 
 def test_deficits_are_signed():
@@ -151,8 +151,8 @@ def test_a_share_that_others_decide_is_said():
 
 
 def test_heads_without_a_number_have_their_own_share():
-    """Half of r0's heads have a number: 20 of their facts in valid, 30 in test, none nowhere (50 heads, two tails each).
-    Of the others 10 facts are in test, and none in valid of the 10: half a fact is taken for it."""
+    """50 heads of r0 have a number, and two tails each: 20 of these are in valid, 30 in test. Of the others 10 are in
+    test, none in valid."""
     data, _ = toy()
     names = [f"e{i}" for i in range(106)]
     own = [Bound("r0", 2, 2, subject=f"e{i}") for i in range(50)]
