@@ -158,7 +158,7 @@ def mine(ctx, data, columns, population, confidence, likelihood, min_support, ou
 @option("--base", str, None, "RDF: the IRI that relative IRIs start from.  [default: the place of the file]")
 @option("--force", bool, False, "Replace an imported graph at --out.")
 @json_option
-def import_(files, out, bounds, prefix, force, json_file, number, number_at_least, **options):
+def import_(files, out, bounds, prefix, force, json_file, **options):
     """Make a folder of triples from FILEs: N-Triples, N-Quads, Turtle, TriG, RDF/XML, JSON-LD (extra: rdf), TSV, CSV,
     all of them .gz too, or an OpenKE folder.
 
@@ -170,7 +170,6 @@ def import_(files, out, bounds, prefix, force, json_file, number, number_at_leas
     """
     from cardkge_tools.graph.exchange import run_import
 
-    options["numbers"] = (*number, *number_at_least)
     run_import(files, out, bounds, prefix, force, json_file, options)
 
 

@@ -151,12 +151,18 @@ def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
         given_too = ", numbers that are given among them" if given else ""
         notes.append(f"{some}: below {FEWEST} missing, so share is that of all relations, {pooled:.3g}{given_too}")
     share = np.where(few, pooled, np.maximum(numerator, 0.5) / np.maximum(denominator, 1))
-    beside, by_number = [held[i] - of_exact[i] for i in (0, 1)], np.array([each == "numbers" for each in source])
-    rest = np.maximum(beside[0], 0.5) / np.maximum(beside[0] + beside[1], 1)
-    few = beside[0] + beside[1] < FEWEST
-    rest = np.where(few, np.maximum(held[0], 0.5) / np.maximum(held[0] + held[1], 1), rest)
-    others = np.minimum(np.where(by_number, rest, share), MOST)
+    others = np.where([each == "numbers" for each in source], _share_beside(held, of_exact), share)
+    others = np.minimum(others, MOST)
     return Missing(*held, elsewhere_of, source, limit, np.minimum(share, MOST), tuple(notes), unseen, others)
+
+
+def _share_beside(held, of_exact):
+    """(R,): the share of valid in what valid and test hold of the heads without an exact number; of all, where that is
+    little. held, of_exact: two arrays (R,), facts of valid and of test, and those of heads with an exact number."""
+    valid, test = (all_of - part for all_of, part in zip(held, of_exact, strict=True))
+    few = valid + test < FEWEST
+    valid, both = np.where(few, held[0], valid), np.where(few, sum(held), valid + test)
+    return np.maximum(valid, 0.5) / np.maximum(both, 1)
 
 
 def with_share(missing, share):

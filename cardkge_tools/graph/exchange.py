@@ -351,7 +351,8 @@ def _write_types(result, typed, subclass, used, entities, counts):
 
 def run_import(files, out, bounds, prefix, force, json_file, options):
     """`import`, with progress on stderr and a report of the result."""
-    options = ImportOptions(prefixes=rdf.given_prefixes(prefix), **options)
+    numbers = options.pop("number") + options.pop("number_at_least")
+    options = ImportOptions(prefixes=rdf.given_prefixes(prefix), numbers=numbers, **options)
     with contextlib.ExitStack() as open_counters:
         shown = {}
 
