@@ -90,9 +90,8 @@ def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
     assumed to be 0, or "pooled", the same part of what is recorded as in the relations that have numbers.
 
     Of a relation r with exact bounds (lower = upper = n) for some (h, r) in scope, D_r is the sum over these of n less
-    the tails in any file, signed: a fact too many cancels one too few. A part 1 - u_r of them is between entities of
-    the graph (`unseen_tails`). M_r = (1 - u_r) D_r, and v_r = V_r / (V_r + T_r + M_r), with V_r and T_r of these heads
-    alone. Fewer than 20 facts missing by numbers, or v_r outside (0, 1): not used, and said.
+    the tails in any file, signed: a fact too many cancels one too few. M_r = (1 - u_r) D_r, u_r of `unseen_tails`, and
+    v_r = V_r / (V_r + T_r + M_r), with V_r and T_r of these heads alone, unless that is useless, which is said.
     """
     n, names = dataset.n_relations, dataset.relations
     sizes = dataset.n_entities, n
@@ -151,8 +150,7 @@ def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
         given_too = ", numbers that are given among them" if given else ""
         notes.append(f"{some}: below {FEWEST} missing, so share is that of all relations, {pooled:.3g}{given_too}")
     share = np.where(few, pooled, np.maximum(numerator, 0.5) / np.maximum(denominator, 1))
-    others = np.where([each == "numbers" for each in source], _share_beside(held, of_exact), share)
-    others = np.minimum(others, MOST)
+    others = np.minimum(np.where([x == "numbers" for x in source], _share_beside(held, of_exact), share), MOST)
     return Missing(*held, elsewhere_of, source, limit, np.minimum(share, MOST), tuple(notes), unseen, others)
 
 
