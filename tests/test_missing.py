@@ -48,18 +48,22 @@ def test_tails_seen_once_say_how_many_have_not_been_seen():
     """Of r0's five facts, two have 5 as a tail; 6, 7, 4 are seen once with r0, though 6 is a tail of r1, 7 a head."""
     answers = KnownTails(np.array([[0, 0, 5], [1, 0, 5], [2, 0, 6], [3, 0, 7], [3, 0, 4], [0, 1, 6], [7, 1, 0]]), 8, 3)
     assert unseen_tails(answers, 3).tolist() == [3 / 5, 1, 1]
+
+
+def test_a_tail_of_one_fact_alone_is_one_that_a_closed_range_might_lack():
+    """Of r0's 20 facts 18 have tails seen twice; 18 and 19 are seen once with it, of which 19 is a tail of r1 too."""
+    rows = [[h, 0, 9 + h // 2] for h in range(18)] + [[0, 0, 18], [1, 0, 19], [2, 1, 19]]
+    assert unseen_tails(KnownTails(np.array(rows), 20, 2), 2).tolist() == [1 / 20, 1]
     data, bounds = toy()
     data.train = np.concatenate((data.train[:98], facts(HEADS[98:100], 0, [104, 105]), data.train[100:]))
-    found = missing_facts(data, bounds)
-    assert found.elsewhere[0] == pytest.approx((1 - 2 / 160) * 40)
-    np.testing.assert_allclose(found.unseen, [2 / 160, 0])
+    assert missing_facts(data, bounds).elsewhere[0] == pytest.approx((1 - 1 / 160) * 40)  # 105 stands once
 
 
 def test_unseen_tails_before_the_fit():
     """u = 1/4, and v = 1/5 of 20 facts in valid, of 50 (h, r): 2 new ones each, and 2/3 unseen. None where the range is
     closed, or no lower bound asks for tails."""
     columns = np.array([20] * 3), np.zeros(3, int), np.zeros(3), ["assumed"] * 3, np.full(3, np.inf), np.full(3, 0.2)
-    found = Missing(*columns, unseen=np.array([0.25, 0.04, 0.25]))
+    found = Missing(*columns, unseen=np.array([0.25, 0.1, 0.25]))
     before = found.unseen_before(np.repeat([0, 1, 2], 50), np.array([0, 1]))
     np.testing.assert_allclose(before, [2 / 3, 0, 0])
 

@@ -17,7 +17,7 @@ from cardkge_tools.shell.files import read_fields
 
 FEWEST = 20  # facts missing from train: with fewer, noise decides; v_r is then that of all relations together
 MOST = 1 - 1e-6  # of a share: with all of it known there would be no new fact, however sure
-OPEN, MOST_UNSEEN = 0.05, 0.95  # u_r above which r may have unseen tails, and the most that it is taken for
+OPEN, MOST_UNSEEN = 0.1, 0.95  # u_r above which r may have unseen tails, and the most that it is taken for
 KEYS = "valid", "test", "missing", "missing_from"  # in calibration.json: V_r, T_r, M_r and where that is from
 SOURCES = "given", "numbers", "assumed", "pooled"
 
@@ -177,15 +177,20 @@ def unseen_tails(facts, n_relations):
     """u_r (R,), the Good-Turing estimate of the chance that the tail of another fact of r is one that r has not been
     seen with: the tails seen once, as a part of r's facts; 1 where r has no fact. facts: KnownTails.
 
-    (Such a tail may be an entity of the graph; but whether the graph lacks it cannot be told from the graph: where rare
-    entities were left out when it was made, those that are left all stand in many facts.)
+    Where that is OPEN or less the range is closed, and such a tail is an entity of the graph, unless it stands in no
+    other fact of the graph: of these alone u_r is the part. (Above, that part says little: where rare entities were
+    left out when the graph was made, those that are left all stand in several facts.)
     """
     n = facts.n_entities
-    relations = facts.keys // n // n
-    pairs, times = np.unique(relations * n + facts.keys % n, return_counts=True)
-    once = np.bincount(pairs[times == 1] // n, minlength=n_relations)
-    number = np.bincount(relations, minlength=n_relations)
-    return np.where(number, once / np.maximum(number, 1), 1.0)
+    relations, heads, tails = facts.keys // n // n, facts.keys // n % n, facts.keys % n
+    times = np.maximum(np.bincount(relations, minlength=n_relations), 1)
+    pairs, seen = np.unique(relations * n + tails, return_counts=True)
+    once = np.bincount(pairs[seen == 1] // n, minlength=n_relations) / times
+    stands = np.bincount(heads, minlength=n) + np.bincount(tails, minlength=n)
+    alone = np.bincount(relations[stands[tails] == 1], minlength=n_relations) / times
+    found = np.where(once > OPEN, once, alone)
+    found[np.bincount(relations, minlength=n_relations) == 0] = 1
+    return found
 
 
 def read_missing(path, relations, prefixes, most):
