@@ -91,9 +91,8 @@ def calibrate_run(run, dataset, folder, threads, how=None, quiet=False):
         say(ASSUMED, err=quiet)
     for r in np.flatnonzero(run.calibration.unseen).tolist():
         say(
-            f"{run.relations[r]}: its numbers count tails that are no entities of the graph, and are larger than what"
-            f" the graph can answer ({missing.unseen[r]:.0%} of the new tails, by how those known repeat; in the fit"
-            f" {run.calibration.unseen[r]:.3g} a head)",
+            f"{run.relations[r]}: its numbers count tails that are no entities of the graph ({missing.unseen[r]:.0%} of"
+            " the new ones, by how those known repeat), and may be larger than what the graph can answer",
             err=quiet,
         )
     if fresh < FEW:
