@@ -255,7 +255,7 @@ def tell_replaced(*paths):
     """A line on stderr for each of the files that are there, and are about to be written anew."""
     for path in paths:
         if path is not None and os.path.isfile(path):
-            say(f"{path}: the file that was there is replaced", err=True)
+            say(f"{path}: the file that is there will be replaced", err=True)
 
 
 def interval(lower, upper):
