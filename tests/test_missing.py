@@ -166,3 +166,15 @@ def test_heads_without_a_number_have_their_own_share():
     np.testing.assert_allclose(found.others, [20 / 60, 5 / 20])  # of so few the share is that of all
     data.valid = np.concatenate((data.valid, facts(HEADS[60:80], 0, np.full(20, 102))))
     assert missing_facts(data, GraphBounds(own, data.relations, None, names)).others[0] == pytest.approx(20 / 30)
+
+
+def test_what_is_known_is_of_the_heads_that_have_numbers():
+    """r0's numbers are of 60 heads, with 20 facts in valid, 30 in test, ten nowhere; the others have ten in test."""
+    data, _ = toy()
+    names = [f"e{i}" for i in range(106)]
+    own = [Bound("r0", 2, 2, subject=f"e{i}") for i in [*range(50), *range(60, 70)]]
+    found = missing_facts(data, GraphBounds(own, data.relations, None, names))
+    assert found.elsewhere[0] == 10 and found.held.tolist() == [50, 20]
+    np.testing.assert_allclose(found.known_share("all"), [50 / 60, found.share[1]])
+    again = Missing.of_rows(found.rows(), found.share)
+    np.testing.assert_allclose(again.known_share("all"), [50 / 60, found.share[1]])

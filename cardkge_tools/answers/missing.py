@@ -30,7 +30,8 @@ class Missing:
     facts between entities of the graph that no file has; source: where M_r is from, one of SOURCES; limit: the most
     that upper bounds leave for M_r, inf where a head has none; share: v_r in (0, 1), the part of what train lacks that
     valid holds; unseen: u_r, of `unseen_tails`; others: v_r of the heads without an
-    exact number, for which M_r is assumed to be 0 where it is by numbers (None: the same). notes: sentences for the
+    exact number, for which M_r is assumed to be 0 where it is by numbers (None: the same); held: facts of valid and
+    test of the heads that M_r is of (None: all). notes: sentences for the
     user.
     """
 
@@ -43,6 +44,7 @@ class Missing:
     notes: tuple = ()
     unseen: np.ndarray | float = 0.0
     others: np.ndarray | None = None
+    held: np.ndarray | None = None
 
     def known_share(self, known):
         """s_r (R,), the part of what train lacks that is known where train ("train"), valid too ("valid") or all splits
@@ -53,7 +55,8 @@ class Missing:
         if known == "valid":
             return self.share
         assumed = np.array([source == "assumed" for source in self.source])
-        held = (self.valid + self.test) / np.maximum(self.valid + self.test + np.maximum(self.elsewhere, 0), 1)
+        held = self.valid + self.test if self.held is None else self.held
+        held = held / np.maximum(held + np.maximum(self.elsewhere, 0), 1)
         return np.where(assumed, self.share, np.minimum(np.maximum(held, self.share), MOST))
 
     def unseen_before(self, scope, with_lower):
@@ -68,7 +71,10 @@ class Missing:
     def rows(self):
         """What calibration.json says of each relation."""
         columns = self.valid.tolist(), self.test.tolist(), self.elsewhere.tolist(), self.source
-        return [dict(zip(KEYS, row, strict=True)) for row in zip(*columns, strict=True)]
+        rows = [dict(zip(KEYS, row, strict=True)) for row in zip(*columns, strict=True)]
+        return (
+            rows if self.held is None else [row | {"held": x} for row, x in zip(rows, self.held.tolist(), strict=True)]
+        )
 
     @classmethod
     def of_rows(cls, rows, share):
@@ -79,7 +85,9 @@ class Missing:
         valid, test, elsewhere = (np.array(column, np.float64) for column in numbers)
         if not np.isfinite(np.stack((valid, test, elsewhere))).all() or not set(source) <= set(SOURCES):
             raise ValueError("what is missing is out of range")
-        return cls(valid.astype(int), test.astype(int), elsewhere, source, np.full(len(rows), np.inf), share)
+        held = np.array([row["held"] for row in rows], np.float64) if "held" in rows[0] else None
+        share = {"share": share, "held": held}
+        return cls(valid.astype(int), test.astype(int), elsewhere, source, np.full(len(rows), np.inf), **share)
 
 
 def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
@@ -150,17 +158,19 @@ def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
         given_too = ", numbers that are given among them" if given else ""
         notes.append(f"{some}: below {FEWEST} missing, so share is that of all relations, {pooled:.3g}{given_too}")
     share = np.where(few, pooled, np.maximum(numerator, 0.5) / np.maximum(denominator, 1))
-    others = np.minimum(np.where([x == "numbers" for x in source], _share_beside(held, of_exact), share), MOST)
-    return Missing(*held, elsewhere_of, source, limit, np.minimum(share, MOST), tuple(notes), unseen, others)
+    more = tuple(notes), unseen, *_of_heads([x == "numbers" for x in source], held, of_exact, share)
+    return Missing(*held, elsewhere_of, source, limit, np.minimum(share, MOST), *more)
 
 
-def _share_beside(held, of_exact):
-    """(R,): the share of valid in what valid and test hold of the heads without an exact number; of all, where that is
-    little. held, of_exact: two arrays (R,), facts of valid and of test, and those of heads with an exact number."""
+def _of_heads(by_numbers, held, of_exact, share):
+    """`others` and `held` of a Missing. held, of_exact: two arrays (R,), facts of valid and of test, and those of heads
+    with an exact number. Of heads without one v is the share of valid in what both hold of them, of all where that is
+    little."""
     valid, test = (all_of - part for all_of, part in zip(held, of_exact, strict=True))
     few = valid + test < FEWEST
     valid, both = np.where(few, held[0], valid), np.where(few, sum(held), valid + test)
-    return np.maximum(valid, 0.5) / np.maximum(both, 1)
+    beside = np.maximum(valid, 0.5) / np.maximum(both, 1)
+    return np.minimum(np.where(by_numbers, beside, share), MOST), np.where(by_numbers, sum(of_exact), sum(held))
 
 
 def with_share(missing, share):
@@ -170,7 +180,7 @@ def with_share(missing, share):
     beside = max(missing.valid.sum() / share / max(held.sum(), 1) - 1, 0)
     source = ["given" if beside else "assumed"] * len(held)
     share = np.full(len(held), float(share))
-    return replace(missing, elsewhere=beside * held, source=source, share=share, notes=(), others=None)
+    return replace(missing, elsewhere=beside * held, source=source, share=share, notes=(), others=None, held=None)
 
 
 def unseen_tails(facts, n_relations):
