@@ -947,7 +947,7 @@ ROOMS = {
     "answers.decoding": "Decoded Decoder KnownTails complete scope_pairs",
     "answers.measures": "evaluate_sets",
     "experiments.trials": "read_outcome",
-    "experiments.oracle": "check_oracle oracle write_oracle",
+    "experiments.reports": "check_oracle oracle write_oracle",
 }
 _ROOM_OF = {name: f"cardkge_tools.{room}" for room, names in ROOMS.items() for name in names.split()}
 

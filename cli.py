@@ -16,6 +16,7 @@ from cardkge_tools.shell.options import (
     PREDICT_REFUSES,
     acceptance_options,
     checked_settings,
+    cluster_option,
     columns_option,
     conditions_option,
     data_options,
@@ -38,6 +39,9 @@ from cardkge_tools.shell.terminal import (
     FILE,
     FOLDER,
     OUTPUT,
+    PROBABILITY,
+    SEED,
+    SHARE,
     OutputName,
     PathName,
     Program,
@@ -96,7 +100,7 @@ def fetch(name):
 def show(name, columns, json_file):
     """Sizes of the data set NAME (or of the folder NAME), a triple of each relation, and what train gives away of test:
     facts that are in train too, turned round or under the name of another relation."""
-    from cardkge_tools.experiments.reports import show_data
+    from cardkge_tools.graph.splitting import show_data
 
     show_data(name, columns, json_file)
 
@@ -109,12 +113,8 @@ def show(name, columns, json_file):
     "subjects",
     "Whose smallest number is the lower bound: heads of any train triple, heads of the relation, all entities.",
 )
-@option(
-    "--confidence", Real(0, 1, min_open=True, max_open=True), None, "Report only significant maxima, at this level."
-)
-@option(
-    "--likelihood", Real(0, 1, min_open=True, max_open=True), 0.9, "Share of subjects that a maximum must hold for."
-)
+@option("--confidence", SHARE, None, "Report only significant maxima, at this level.")
+@option("--likelihood", SHARE, 0.9, "Share of subjects that a maximum must hold for.")
 @option("--min-support", AT_LEAST_1, 1, "Least number of subjects with as many objects as the maximum.")
 @option("--out", BOUNDS_OUTPUT, None, "Write a bounds file there: TSV, or SHACL where the name ends in .ttl.")
 @json_option
@@ -126,14 +126,14 @@ def mine(ctx, data, columns, population, confidence, likelihood, min_support, ou
     ^relation), and for a class whose subjects have fewer. Of the subjects with M objects or more, the share with just M
     is at least --likelihood, at the level --confidence (by default 0.95; Hoeffding's bound).
     """
-    from cardkge_tools.graph.bound_files import mine_maxima, mine_plain
+    from cardkge_tools.graph.bound_files import run_mine
 
-    if confidence is None and not any(was_given(ctx, name) for name in ("min_support", "likelihood")):
-        mine_plain(data, columns, population, out, json_file)
-    elif was_given(ctx, "population"):
-        raise click.UsageError("--population is for lower bounds; --confidence reports only maxima.")
-    else:
-        mine_maxima(data, columns, confidence or 0.95, likelihood, min_support, out, json_file)
+    level = None
+    if any(was_given(ctx, name) for name in ("confidence", "min_support", "likelihood")):
+        level = min_support, confidence or 0.95, likelihood
+        if was_given(ctx, "population"):
+            raise click.UsageError("--population is for lower bounds; --confidence reports only maxima.")
+    run_mine(data, columns, population, level, out, json_file)
 
 
 @main.command(name="import")
@@ -176,9 +176,9 @@ def import_(files, out, bounds, prefix, force, json_file, **options):
 @main.command()
 @click.argument("folder", metavar="DIR", type=FOLDER)
 @click.option("--out", required=True, type=FOLDER, help="The folder to make.")
-@option("--valid", Real(0, 1, min_open=True, max_open=True), 0.05, "Share of the triples for valid.")
-@option("--test", Real(0, 1, min_open=True, max_open=True), 0.1, "Share of the triples for test.")
-@option("--seed", click.IntRange(0, 2**32 - 1), 0, "Seed of the choice.")
+@option("--valid", SHARE, 0.05, "Share of the triples for valid.")
+@option("--test", SHARE, 0.1, "Share of the triples for test.")
+@option("--seed", SEED, 0, "Seed of the choice.")
 @option("--no-group", bool, False, "Let a triple and its inverse, or near-duplicate, go to different splits.")
 @columns_option
 @option("--force", bool, False, "Replace the splits at --out.")
@@ -217,9 +217,7 @@ def convert(source, target, prefix, standard):
 @main.command()
 @run_argument
 @click.option("--format", "form", required=True, type=choice("word2vec", "tsv", "npz", "tensorboard"), help="Format.")
-@click.option(
-    "--out", required=True, type=OutputName(dir_okay=True), help="File (word2vec, npz) or folder (tsv, tensorboard)."
-)
+@click.option("--out", required=True, type=OutputName(dir_okay=True), help="File, or folder (tsv, tensorboard).")
 def export(folder, form, out):
     """Write the embeddings of RUN for other programs; docs/FORMATS.md describes the files."""
     from cardkge_tools.answers.runs import load_run
@@ -237,12 +235,10 @@ def export(folder, form, out):
 @option("--resume", bool, False, "Go on with the run at --out, with its settings. --epochs may be raised.")
 @option("--force", bool, False, "Replace the run at --out.")
 @option("--no-calibrate", bool, False, "Do not calibrate at the end (see `calibrate`).")
-@option(
-    "--final", FOLDER, None, "A run: train with its settings, up to its best epoch, on train, valid and test together."
-)
+@option("--final", FOLDER, None, "A run: train with its settings, up to its best epoch, on all three splits.")
 @click.pass_context
 def train(ctx, out, resume, force, no_calibrate, threads, final, **options):
-    """Train a model, evaluate it on the test split, save the run; then calibrate it.
+    """Train a model, keep its best validation, evaluate it on the test split, save the run; then calibrate it.
 
     Ctrl-C saves the state and says how to go on. The same seed and settings give the same parameters, bit for bit, with
     any number of threads, resumed or not.
@@ -256,13 +252,10 @@ def train(ctx, out, resume, force, no_calibrate, threads, final, **options):
     given = {name for name in ctx.params if was_given(ctx, name)}
     if final is not None:
         if resume or not given <= {"final", "out", "force", "threads", "data", "model"}:
-            raise click.UsageError(
-                "--final takes the settings of its RUN; it allows only --out, --data, --force, --threads, and --model "
-                "for a class of your own."
-            )
-        train_final(
-            final, out, force, threads, *(options[name] if name in given else None for name in ("data", "model"))
-        )
+            allowed = "--out, --data, --force, --threads, and --model for a class of your own"
+            raise click.UsageError(f"--final takes the settings of its RUN; it allows only {allowed}.")
+        data, model = (options[name] if name in given else None for name in ("data", "model"))
+        train_final(final, out, force, threads, data, model)
         return
     if resume and (force or out is None):
         raise click.UsageError("--resume needs --out RUN, and excludes --force.")
@@ -283,14 +276,24 @@ def train(ctx, out, resume, force, no_calibrate, threads, final, **options):
 
 
 @main.command()
+@click.argument("folders", metavar="RUN RUN...", nargs=-1, type=FOLDER, required=True)
+@click.option("--out", type=FOLDER, required=True, help="Folder of the joined run.")
+@option("--force", bool, False, "Replace the run at --out.")
+@moved_data
+@threads_option
+def join(folders, out, force, data, threads):
+    """Make one run of several of the same graph, say of other seeds: its scores are the means of theirs, and it is
+    evaluated and calibrated as one. DistMult and ComplEx; the parameters of all of them are in it."""
+    from cardkge_tools.experiments.joining import join_runs
+
+    join_runs(folders, out, force, data, threads)
+
+
+@main.command()
 @run_argument
 @option("--split", choice("test", "valid", "train"), "test", "Triples to rank.")
-@option(
-    "--setting", choice("filtered", "raw", "both"), "both", "Leave other true answers out (filtered), or not (raw)."
-)
-@option(
-    "--ties", choice("realistic", "optimistic", "pessimistic"), "realistic", "Rank among equals: mean, best, worst."
-)
+@option("--setting", choice("filtered", "raw", "both"), "both", "filtered: leave other true answers out.")
+@option("--ties", choice("realistic", "optimistic", "pessimistic"), "realistic", "Rank of equals: mean, best, worst.")
 @click.option(
     "--by",
     multiple=True,
@@ -299,11 +302,11 @@ def train(ctx, out, resume, force, no_calibrate, threads, final, **options):
 )
 @option("--candidates", choice("all", "range"), "all", "Among whom: all entities, or those on that side in train.")
 @option("--skip-unknown", bool, False, "Leave out triples with names that the run does not know.")
-@option("--no-loops", bool, False, "No (x, r, x) as an answer where train has none; always so for a run trained so.")
+@option("--no-loops", bool, False, "No (x, r, x) as an answer where train has no loop of r, as a run trained so.")
 @option("--sets", bool, False, "Measure the new facts that `complete` finds, against test, instead of ranks.")
 @acceptance_options
 @conditions_option
-@option("--loops", bool, False, "With --sets: (x, r, x) is a candidate even where train has no such fact of r.")
+@option("--loops", bool, False, "With --sets: (x, r, x) is a candidate even if train has no loop of r.")
 @option(
     "--truth",
     FILE,
@@ -345,11 +348,10 @@ def evaluate(ctx, folder, sets, skip_unknown, plot, data, json_file, threads, **
 @json_option
 @threads_option
 def calibrate(folder, data, json_file, threads, **options):
-    """Fit how probable it is that a triple of a score is a fact, for RUN, on its valid split (as `train` does), through
-    the bounds that its answers will be given.
+    """Fit the probabilities of RUN on its valid split (as `train` does), through the bounds of its answers.
 
-    How much is missing from train decides what p promises. Valid and test are part of it; what no file has follows from
-    bounds that are exact numbers (3, 3), is given by --missing, or taken for nothing.
+    What p promises depends on how much is missing from train. Valid and test are part of it; what no file has follows
+    from bounds that are exact numbers (3, 3), or --missing gives it; else it is assumed to be nothing.
     """
     from cardkge_tools.answers.facts import Fitting
     from cardkge_tools.answers.showing import calibrate_command
@@ -363,29 +365,20 @@ def calibrate(folder, data, json_file, threads, **options):
 @run_argument
 @option("--relation", str, None, "Name of a relation.  [default: all]")
 @option("--queries", FILE, None, "The (h, r) to complete, `head TAB relation` a line.  [default: all in scope]")
-@option("--known", choice("train", "valid", "all"), "all", "What is no new fact: train, with valid, with test too.")
+@option(
+    "--known", choice("train", "valid", "all"), "all", "What is not new: facts of train; of train and valid; of all."
+)
 @acceptance_options
 @option("--guess", bool, False, "Names too that only a lower bound asks for, far beyond what the model expects.")
 @conditions_option
-@option(
-    "--out",
-    OUTPUT,
-    None,
-    "TSV, or N-Triples where the name ends in .nt; .gz packs either.  [default: TSV to the terminal]",
-)
+@option("--out", OUTPUT, None, "TSV, or N-Triples (.nt); .gz packs either.  [default: TSV to the terminal]")
 @option(
     "--completeness",
     OUTPUT,
     None,
-    "Write there, of each (h, r): head, relation, known tails, expected number, probability that there is no further.",
+    "Write there, for each (h, r): head, relation, known tails, expected number, probability that no tail is missing.",
 )
-@option(
-    "--cluster",
-    str,
-    None,
-    "Address of a Dask scheduler, whose workers share these files and do the work, in parts of one thread each if"
-    " --threads is not given (extra: cluster).",
-)
+@cluster_option
 @click.option("--part", type=click.IntRange(0), nargs=2, hidden=True, help="A worker's: a range of (h, r), as .npz.")
 @moved_data
 @threads_option
@@ -393,9 +386,9 @@ def calibrate(folder, data, json_file, threads, **options):
 def complete(ctx, folder, min_probability, out, completeness, cluster, part, data, threads, **options):
     """The new facts of RUN: head, relation, tail, probability, best first.
 
-    For each relation all heads are asked that train has in it, or in a relation that shares a head with it, and where
-    the graph has classes the members of the smallest that has these heads in it. The probabilities are calibrated, and
-    hold given bounds.
+    In scope are, for each relation, its heads in train and those of relations that share a head with it; where the
+    graph has classes, also the members of the smallest class with these heads. The probabilities are calibrated, and
+    hold given the bounds.
 
     For --cluster start `dask scheduler` on one machine and `dask worker SCHEDULER` on each, where files and
     installation have the same paths; the file that is written is the same.
@@ -417,7 +410,7 @@ def complete(ctx, folder, min_probability, out, completeness, cluster, part, dat
 @main.command()
 @run_argument
 @click.argument("file", metavar="FILE", type=FILE)
-@option("--valid", FILE, None, "Labelled triples to learn from.  [default: the run's calibration says what is true]")
+@option("--valid", FILE, None, "Labelled triples to learn from.  [default: none; p says what is true]")
 @option("--skip-unknown", bool, False, "Leave out triples with names that the run does not know.")
 @moved_data
 @json_option
@@ -443,7 +436,7 @@ def classify(folder, file, valid, skip_unknown, data, json_file, threads):
 @option("--queries", FILE, None, "A file of queries, `head TAB relation` or `? TAB relation TAB tail` a line.")
 @option("--out", OUTPUT, None, "With --queries: write the answers there.  [default: to the terminal]")
 @option("--top", AT_LEAST_1, 10, "Completions to show.")
-@option("--min-probability", Real(0, 1), 0.0, "Show none that is less probable.")
+@option("--min-probability", PROBABILITY, 0.0, "Show no completion that is less probable.")
 @option("--hide-known", bool, False, "Leave out the triples of the data.")
 @option("--x", bool, False, "Show X_hr under softmax too, where it is no count.")
 @conditions_option
@@ -483,9 +476,7 @@ def predict(ctx, folder, head, relation, tail, queries, out, data, json_file, **
 @main.command()
 @run_argument
 @click.argument("other", metavar="[OTHER]", required=False, type=FOLDER)
-@option(
-    "--bounds", str, None, "mined (from train), or a bounds file.  [default: those of RUN, else of OTHER, else mined]"
-)
+@option("--bounds", str, None, "mined, or a bounds file.  [default: those of RUN, else of OTHER, else mined]")
 @moved_data
 @json_option
 @option("--plot", OUTPUT, None, "Draw X_hr there (.png, .pdf, ...); needs matplotlib.")
@@ -513,7 +504,7 @@ def history(folder, others, plot, json_file):
     objective, loss and penalty are means per example, a positive triple or a corruption; valid MRR and hits@10 are
     filtered. The first, the last and the best epoch on valid, which is kept, are always shown.
     """
-    from cardkge_tools.experiments.reports import report_history
+    from cardkge_tools.experiments.fitting import report_history
 
     report_history(folder, others, plot, json_file)
 
@@ -522,25 +513,17 @@ def history(folder, others, plot, json_file):
 @data_options
 @training_options
 @click.option("--grid", metavar="NAME=V,V,...", multiple=True, help="An option of train and its values; repeatable.")
-@option(
-    "--file grid_file", FILE, None, "TOML: options of train for all runs (an --option wins); a table [grid] of lists."
-)
+@option("--file grid_file", FILE, None, "TOML: options of train for all runs (an --option wins), and a table [grid].")
 @option("--out", FOLDER, Path("tune"), "Folder of the runs, and of trials.csv, the table of the latest grid.")
 @jobs_option
 @trial_threads_option
-@option(
-    "--cluster",
-    str,
-    None,
-    "Address of a Dask scheduler, whose workers share these files and do the runs, of one thread each if --threads is"
-    " not given (extra: cluster).",
-)
+@cluster_option
 @json_option
 @click.pass_context
 def tune(ctx, grid, grid_file, out, jobs, threads, cluster, json_file, **options):
     """Try every combination of a grid; choose by filtered hits@10 on the valid split.
 
-    The options of train hold for all runs; where none asks for a validation, there is one after the last epoch. Runs
+    The options of train hold for all runs; without a validation among them there is one after the last epoch. Runs
     that have finished in the folder --out are not repeated, interrupted ones go on. The test split never decides; the
     last table shows how the chosen run does there. A seed in the grid is an option like any other: the best single run
     is chosen.
@@ -625,7 +608,7 @@ def oracle():
 @option("--version", click.IntRange(1, 5), 5, "Version of the values; 2 adds softmax, N3, reciprocals; 3 to 5 counts.")
 def write(file, version):
     """Write the reference values, inputs and outputs, to FILE (JSON)."""
-    from cardkge_tools.experiments.oracle import write_oracle
+    from cardkge_tools.experiments.reports import write_oracle
 
     write_oracle(file, version)
     click.echo(file)
@@ -641,8 +624,7 @@ def check(file, rtol, atol, json_file):
 
     FILE may have some of the cases, and some of a case's outputs.
     """
-    from cardkge_tools.experiments.oracle import check_oracle
-    from cardkge_tools.experiments.reports import show_verdicts
+    from cardkge_tools.experiments.reports import check_oracle, show_verdicts
 
     show_verdicts(file, check_oracle(file, rtol, atol), rtol, atol, json_file)
 

@@ -47,7 +47,7 @@ from cardkge_tools.definitions.counting import (
 )
 from cardkge_tools.definitions.settings import Settings
 from cardkge_tools.definitions.softmax import softmax_loss, softmax_objective
-from cardkge_tools.experiments.oracle import ORACLE_ATOL, ORACLE_FORMAT, ORACLE_RTOL, ORACLE_VERSION, difference
+from cardkge_tools.experiments.reports import ORACLE_ATOL, ORACLE_FORMAT, ORACLE_RTOL, ORACLE_VERSION, difference
 
 FOLDER = Path(__file__).resolve().parent
 NAMES = "distmult", "complex", "ermlp"

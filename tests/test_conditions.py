@@ -160,7 +160,7 @@ def test_other_bounds_than_those_of_the_calibration_are_used_and_said(run, tmp_p
         assert len(lines) == 1 and f"calibrate {run} --bounds {other}" in lines[0]
     path.write_text("r0\t0\t5\nr0\tmany\t5\n")
     assert f"{path}:2: expected two numbers" in one_error(invoke(name, run, *more, "--bounds", path))
-    assert "neither mined, nor none, nor a file" in one_error(invoke(name, run, *more, "--bounds", tmp_path / "no"))
+    assert "expected mined, none or a file" in one_error(invoke(name, run, *more, "--bounds", tmp_path / "no"))
     assert f"{path}:2: " in one_error(invoke("calibrate", run, "--bounds", path))
 
 

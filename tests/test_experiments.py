@@ -505,8 +505,8 @@ def test_a_trial_waits_for_whoever_is_at_it_and_is_then_done(tmp_path):
     folder.mkdir()
 
     class Never(cardkge_tools.shell.workers.Processes):
-        def run(self, command, **options):
-            raise AssertionError(command)
+        def run(self, task, arguments, threads):
+            raise AssertionError(arguments)
 
     processes = Never()
     with cardkge_tools.shell.files.sole_use(folder), cardkge_tools.shell.workers.ThreadPoolExecutor(2) as pool:
@@ -531,16 +531,16 @@ def test_a_trial_begun_by_another_in_the_same_moment_is_waited_for(tmp_path):
     folder, held, calls = Path(task["folder"]), contextlib.ExitStack(), []
 
     class Late(cardkge_tools.shell.workers.Processes):
-        def run(self, command, **options):
-            calls.append(command)
+        def run(self, task, arguments, threads):
+            calls.append(arguments)
             if len(calls) == 1:
                 folder.mkdir()
                 held.enter_context(cardkge_tools.shell.files.sole_use(folder))
-                code, errors = super().run(command, **options)
+                ended = super().run(task, arguments, threads)
                 held.close()
-                assert code == 1 and cardkge_tools.shell.files.IN_USE in errors
-                return code, errors
-            return super().run(command, **options)
+                assert ended[0] is None and cardkge_tools.shell.files.IN_USE in ended[1]
+                return ended
+            return super().run(task, arguments, threads)
 
     assert cardkge_tools.shell.workers.perform(task, 1, Late()) is None
     assert len(calls) == 2 and cardkge.load_run(folder).metrics
@@ -555,16 +555,16 @@ def test_a_trial_that_another_saves_between_the_look_and_the_start_is_no_error(t
     folder, calls = Path(task["folder"]), []
 
     class Late(cardkge_tools.shell.workers.Processes):
-        def run(self, command, **options):
-            calls.append(command)
+        def run(self, task, arguments, threads):
+            calls.append(arguments)
             if len(calls) == 1:
                 ok(*task["train"])
                 if not finishes:
                     (folder / "metrics.json").unlink()
-                ended = super().run(command, **options)
-                assert ended[0] == 1 and "already holds a run" in ended[1]
+                ended = super().run(task, arguments, threads)
+                assert ended[0] is None and "already holds a run" in ended[1]
                 return ended
-            return super().run(command, **options)
+            return super().run(task, arguments, threads)
 
     assert cardkge_tools.shell.workers.perform(task, 1, Late()) is None
     assert ["--resume" in command for command in calls] == [False] + [True] * (not finishes)
@@ -582,11 +582,12 @@ def test_a_process_that_cannot_be_started_is_a_line(tmp_path):
 
 
 def test_processes_are_run_to_their_end_and_stopped_together():
-    processes = cardkge_tools.shell.workers.Processes()
-    code, errors = processes.run([sys.executable, "-c", "import os; print(1); os.write(2, b'\\xff!'); os._exit(3)"])
-    assert (code, errors) == (3, "\ufffd!") and not processes.running
+    processes, code = cardkge_tools.shell.workers.Processes(), "import os; os.write(1, b'1'); os.write(2, b'\\xff!')"
+    task = {"program": [sys.executable, "-c"], "directory": None, "environment": {}}
+    assert processes.run(task, [code], 1) == (b"1", None) and not processes.running
+    assert processes.run(task, [f"{code}; os._exit(3)"], 1) == (None, "\ufffd!") and not processes.running
     processes.stop()
-    assert processes.run(["nothing"]) == (1, "stopped")
+    assert processes.run({}, ["nothing"], 1) == (None, "stopped")
 
 
 @pytest.mark.parametrize(
@@ -601,8 +602,8 @@ def test_processes_are_run_to_their_end_and_stopped_together():
 )
 def test_the_reason_of_a_failed_trial(tmp_path, code, errors, line):
     class Failing(cardkge_tools.shell.workers.Processes):
-        def run(self, command, **options):
-            return code, errors
+        def run(self, task, arguments, threads):
+            return None, cardkge_tools.shell.workers.error_line(code, errors)
 
     assert (
         cardkge_tools.shell.workers.perform(

@@ -25,7 +25,7 @@ import cardkge
 import cli
 import kernels
 from cardkge_tools.engine.batches import Sample
-from cardkge_tools.experiments import oracle as room
+from cardkge_tools.experiments import reports as room
 
 ROOT = Path(__file__).resolve().parent.parent
 FIRST, SECOND, THIRD, FOURTH, KEPT = FILES = [ROOT / "data" / f"oracle-{version}.json" for version in range(1, 6)]

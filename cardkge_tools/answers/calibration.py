@@ -25,7 +25,7 @@ from cardkge_tools.answers.decoding import (
 from cardkge_tools.answers.missing import Missing
 from cardkge_tools.definitions.counting import N_FEATURES, count_weights, fit_counts, minimise, pair_features
 from cardkge_tools.definitions.softmax import without_loops
-from cardkge_tools.engine.batches import Threads
+from cardkge_tools.engine.batches import Threads, sorted_distinct
 from cardkge_tools.engine.ranking import Queries, scored_blocks
 from cardkge_tools.shell.files import check_version, json_bytes, read_json
 
@@ -337,29 +337,37 @@ def _candidates(model, splits, pairs, bounds, irreflexive, threads, progress):
     sound = ~excluded.has(*valid.T) & (full.room(*valid.T[1:], less=1) > 0)
     answers = KnownTails(valid[sound], n, r)
     draws = np.random.default_rng(7).integers(n, size=(len(heads), DRAWN))
-    best, blocks = min(BEST, n), {}
+    width, blocks = max(1, n // (8 * BEST)), {}  # of the parts whose maxima tell how good the best are
+    parts, best = np.arange(0, n, width), min(BEST, -(-n // width))
+    lowest = np.finfo(model.dtype).min / 2  # above the -inf of what is closed
 
     def collect(first, last, scores):
         part, row = slice(first, last), np.arange(last - first)
-        found_starts, found = answers.of(heads[part], relations[part])
+        of = heads[part], relations[part]
+        closed, (found_starts, found) = excluded.of(*of), answers.of(*of)
         found_row = np.repeat(row, np.diff(found_starts))
-        others = open_to(scores, relations[part], excluded.of(heads[part], relations[part]), full)
+        others = open_to(scores, relations[part], closed, full)
         others[found_row, found] = -np.inf
         sums, _ = log_sums_of(others, "train again, say with a smaller learning rate", -np.inf)
         others[found_row, found] = scores[found_row, found]
-        weight, is_found = np.zeros(scores.shape), np.zeros(scores.shape, bool)
-        top = np.argpartition(others, n - best, axis=1)[:, n - best :]
-        weight[row[:, None], top], weight[found_row, found], weight[others == -np.inf] = 1, 1, -1
-        fresh = weight[row[:, None], draws[part]] == 0
-        few = ~fresh.any(1)[:, None] & (weight == 0)  # nothing new was drawn: there is hardly more, and all is taken
-        weight[few] = 1
-        each = (weight == 0).sum(1) / np.maximum(fresh.sum(1), 1)
-        drawn_row = np.repeat(row, fresh.sum(1))
-        np.add.at(weight, (drawn_row, draws[part][fresh]), each[drawn_row])
-        is_found[found_row, found] = True
-        i, t = np.nonzero(weight > 0)
-        lengths, totals = np.bincount(i, minlength=len(row)), (others > -np.inf).sum(1)
-        blocks[first] = lengths, scores[i, t].astype(float), is_found[i, t], weight[i, t], sums, totals
+        maxima = np.maximum.reduceat(others, parts, axis=1)
+        least = np.maximum(np.partition(maxima, -best, axis=1)[:, -best], lowest)
+        drawn, pairs = np.take_along_axis(others, draws[part], 1), (np.repeat(each, DRAWN) for each in of)
+        fresh = (-np.inf < drawn) & (drawn < least[:, None])
+        fresh &= ~answers.has(*pairs, draws[part].ravel()).reshape(fresh.shape)
+        least[~fresh.any(1)] = lowest  # hardly more is left: all of it is taken
+        fresh_keys, found_keys = (row[:, None] * n + draws[part])[fresh], found_row * n + found
+        wanted = sorted_distinct(np.concatenate((found_keys, fresh_keys)))
+        limits = np.searchsorted(wanted, np.arange(len(row) + 1) * n)
+        starts, ids = Decoder.live(others, least, *closed, limits, (wanted % n).astype(np.int32))
+        i = np.repeat(row, np.diff(starts))
+        keys, totals = i * n + ids, np.count_nonzero(others > -np.inf, axis=1)
+        is_found = np.isin(keys, found_keys)
+        sure = is_found | (others[i, ids] >= least[i])
+        weight = sure.astype(float)
+        each = (totals - np.bincount(i, sure, len(row))) / np.maximum(fresh.sum(1), 1)
+        np.add.at(weight, np.searchsorted(keys, fresh_keys), each[fresh_keys // n])
+        blocks[first] = np.diff(starts), scores[i, ids].astype(float), is_found, weight, sums, totals
 
     with Threads(threads) as pool:
         scored_blocks(model, Queries(heads, relations), pool, collect, block_of(n), progress)

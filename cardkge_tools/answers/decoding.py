@@ -113,13 +113,13 @@ class Decoder:
         lowest = least(np.log(self.floor) - np.minimum(gain, MOST_GAIN))
         if need > self.floor:
             enough = least(np.log(need) - np.log1p(-need) - gain - 1e-6 if need < 1 else np.inf)
-            starts, ids = self._live(scores, enough, *lists)
+            starts, ids = self.live(scores, enough, *lists)
             # an upper bound makes no candidate likelier
             conditioned = ((upper < candidates) | (weights.shape[1] > 1)) & (np.diff(starts) > 0)
             if conditioned.any():
-                starts, ids = self._live(scores, np.where(conditioned, lowest, enough), *lists)
+                starts, ids = self.live(scores, np.where(conditioned, lowest, enough), *lists)
         else:
-            starts, ids = self._live(scores, lowest, *lists)
+            starts, ids = self.live(scores, lowest, *lists)
         row = np.repeat(np.arange(n), np.diff(starts))
         found = scores[row, ids]
         odds = log_odds(self.calibration, relations[row], found - sums[row], features[row], numbered[row])
@@ -136,7 +136,7 @@ class Decoder:
         return Decoded(starts, row, ids, found, p, count, candidates, contradicted, none, guesses)
 
     @staticmethod
-    def _live(scores, least, *lists):
+    def live(scores, least, *lists):
         """(starts, ids) of `kernels.live_candidates`; least (n,) is rounded down to the scores' precision."""
         least = np.nextafter(least.astype(scores.dtype), scores.dtype.type(-np.inf))
         starts, ids = np.empty(len(scores) + 1, np.int64), np.empty(64 * len(scores), np.int32)

@@ -158,7 +158,7 @@ def save_run(run, folder):
 
     def check(stage):
         *_, bounds = _read_texts(stage, run.entities, run.relations)
-        if _bounds_digest(bounds) != _bounds_digest(run.bounds):
+        if bounds_digest(bounds) != bounds_digest(run.bounds):
             raise CardkgeError(f"{folder}: the run is not saved, for its bounds are not read back as they were written")
 
     # not compressed: trained parameters barely shrink
@@ -216,7 +216,7 @@ def load_run(folder, calibrated=True):
         types, prefixes, bounds = _read_texts(folder, entities, relations)
     except CardkgeError as error:
         raise CardkgeError(f"{error}; {REMEDY}") from error
-    if _bounds_digest(bounds) != state.get("bounds"):
+    if bounds_digest(bounds) != state.get("bounds"):
         raise CardkgeError(f"{folder / 'bounds.tsv'}: not the bounds that the run was trained with; {REMEDY}")
     metrics_path = folder / "metrics.json"
     run = Run(
@@ -287,7 +287,7 @@ def _arrays(run):
         "partial": run.partial,
         "best": best,
         "data": run.data.get("sha256"),
-        "bounds": _bounds_digest(run.bounds),
+        "bounds": bounds_digest(run.bounds),
     }
     arrays = {
         "state": np.frombuffer(json_bytes(state), dtype=np.uint8),
@@ -305,7 +305,7 @@ def _arrays(run):
     return arrays
 
 
-def _bounds_digest(bounds):
+def bounds_digest(bounds):
     """Of the bounds (R, 2) of every head, and of those of classes and inverses."""
     digest = hashlib.sha256(np.ascontiguousarray(bounds.tables[0], "<f8"))
     digest.update(tsv_text(bounds.special).encode())

@@ -1,8 +1,8 @@
-"""Models of one's own: a class in a file, named PATH.py:CLASS on the command line, checked before it is trusted.
+"""Models of a user's own: a class in a file, PATH.py:CLASS on the command line, which is checked before it is used.
 
 A class that has been loaded stands in `cardkge.MODELS` under ":CLASS", which is also what the settings of its run say:
-a run folder never names a file to execute, and is opened only where the class has been loaded before. What any model
-claims is checked here too: its gradients against central differences, its ways of scoring against each other.
+a run folder never names a file to execute, and is opened only where the class has been loaded before. This
+room also checks any model: its gradients against central differences, its ways of scoring against each other.
 """
 
 import contextlib
@@ -16,9 +16,9 @@ import numpy as np
 from cardkge import MODELS, CardkgeError, Model, cardinality_penalty, logistic_loss
 
 METHODS = ("phi", "d_phi", "query_tails", "query_heads", "match")  # what a subclass of Model gives
-TRIALS = ((5, 2, 4), "float64"), ((6, 3, 4), "float32")  # entities, relations, dim of what a class is tried as
-FILES = set()  # that have been executed, as they were named
-LOADED = {}  # ":CLASS" -> PATH.py:CLASS, the path from the root: what another process has to be told
+TRIALS = ((5, 2, 4), "float64"), ((6, 3, 4), "float32")  # (entities, relations, dim), dtype of trial models
+FILES = set()  # the files that have been executed, as the user named them
+LOADED = {}  # ":CLASS" -> PATH.py:CLASS with the path from the root, which another process needs
 
 
 def use_model(name):
@@ -51,7 +51,7 @@ def run_file(path):
 
 @contextlib.contextmanager
 def told_apart(where):
-    """Whatever the user's own code raises as a CardkgeError: where, in which line, and what."""
+    """Turns what the user's own code raises into a CardkgeError that says where, in which line, and what."""
     try:
         yield
     except CardkgeError as error:
@@ -62,7 +62,7 @@ def told_apart(where):
 
 
 def own_frames(error):
-    """[(file, line, the method, or None at the level of the file)] where the code of FILES was when it raised."""
+    """[(file, line, method; None outside methods)] where the code of FILES was when it raised."""
     found = []
     for frame, line in traceback.walk_tb(error.__traceback__):
         code = frame.f_code
@@ -73,7 +73,7 @@ def own_frames(error):
 
 
 def one_line(error, line):
-    """What was raised, in which line, and why: on one line."""
+    """One line that says what was raised, where, and why."""
     words = " ".join(str(error).split())
     if isinstance(error, SyntaxError):
         line, words = error.lineno, error.msg
@@ -83,7 +83,7 @@ def one_line(error, line):
 
 
 def fault_of(error):
-    """The line for an exception that left the code of a class of one's own; None for any other."""
+    """The line for an exception that comes from the code of a user's own class; None for any other."""
     if frames := own_frames(error):
         file, line, method = frames[-1]
         return f"{file}: {method or 'the file'}: {one_line(error, line)}"
@@ -127,7 +127,7 @@ def check_tables(model, sizes, dtype):
 
 
 def unlike(got, shape, dtype):
-    """What a result is, where it is not a finite array of this shape and dtype; else None."""
+    """None for a finite array of this shape and dtype; for any other result the text that says what it is."""
     if not isinstance(got, (np.ndarray, np.generic)):
         return f"is {'None' if got is None else 'a ' + type(got).__name__}"
     if got.shape != shape:
@@ -182,8 +182,8 @@ def check_results(model, where):
 
 
 STEP = 1e-4  # of a difference, whose error is of the order STEP^4
-RTOL, ATOL = 1e-6, 1e-9  # what a gradient may be off: ATOL max(1, |f|) + RTOL |slope|
-SCORES_RTOL = 1e-9  # what two ways of scoring may differ by, of the largest score
+RTOL, ATOL = 1e-6, 1e-9  # a gradient may be off by ATOL max(1, |f|) + RTOL |slope|
+SCORES_RTOL = 1e-9  # two ways of scoring may differ by this part of the largest score
 
 
 def slope(function, array, place=..., direction=1.0):
@@ -201,7 +201,7 @@ def slope(function, array, place=..., direction=1.0):
 
 
 def wrong_gradients(function, params, gradients):
-    """[(name, index, given, expected)] of every coordinate whose gradient is not that of function; params float64."""
+    """[(name, index, given, expected)] of every coordinate whose gradient is wrong for the function; params float64."""
     wrong, scale = [], max(1.0, abs(float(function())))
     for name, array in params.items():
         for place in np.ndindex(array.shape):
@@ -222,7 +222,7 @@ def trial_model(name, seed=0):
 
 
 def check_scoring(name):
-    """What differs between phi, score_tails and score_heads: a sentence, or None."""
+    """A sentence about the first difference between phi, score_tails and score_heads, or None."""
     model, h, r, t = trial_model(name)
     scores, by_tail, by_head = model.score(h, r, t), model.score_tails(h, r), model.score_heads(r, t)
     allowed = SCORES_RTOL * max(1.0, float(np.abs(scores).max()))
@@ -239,8 +239,8 @@ def check_scoring(name):
 
 
 def check_gradients(name, what):
-    """What is wrong with the gradients of `what`, "loss" (logistic, of twelve triples) or "penalty" (of G_hr, by way of
-    d_pairs): a sentence, or None."""
+    """A sentence about the first wrong gradient, or None; what: "loss" (logistic, of twelve triples) or "penalty" (of
+    G_hr, by d_pairs)."""
     model, h, r, t = trial_model(name)
     if what == "loss":
         labels = np.where(np.arange(len(h)) % 3, -1, 1)
@@ -268,7 +268,7 @@ def check_gradients(name, what):
 
 
 def check_model(name):
-    """Yields (what is checked, None or what is wrong) for a model of MODELS."""
+    """Yields (what is checked, None or the fault) for a model of MODELS."""
     parts = {
         "the three ways of scoring agree": lambda: check_scoring(name),
         "d_phi: gradients of the loss": lambda: check_gradients(name, "loss"),

@@ -1,6 +1,7 @@
-"""A run from its first step to its saved metrics, as `train` does it: checkpoints, signals, progress."""
+"""A run from its first step to its saved metrics, as `train` does it: checkpoints, signals, progress; and its curve."""
 
 import contextlib
+import math
 import shlex
 import signal
 import sys
@@ -11,18 +12,20 @@ from pathlib import Path
 import click
 import numpy as np
 
-from cardkge import CardkgeError, triple_keys
+from cardkge import CardkgeError, batch_limits, triple_keys
+from cardkge_tools import SPLITS
 from cardkge_tools.answers.facts import calibrate_run
-from cardkge_tools.answers.opening import align_dataset, open_run, run_data
-from cardkge_tools.answers.runs import is_run, load_calibration, load_run, new_run, save_metrics, save_run
+from cardkge_tools.answers.figures import import_pyplot, plot_history, plot_times
+from cardkge_tools.answers.opening import align_dataset, open_histories, open_run, run_data
+from cardkge_tools.answers.runs import is_run, load_calibration, load_run, new_run, save_metrics, save_run, valid_times
 from cardkge_tools.definitions.settings import option_name
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.ranking import Candidates, evaluate
 from cardkge_tools.engine.training import NonFinite, train
-from cardkge_tools.experiments.reports import at_chance, examples_per_step, show_few, show_metrics
+from cardkge_tools.experiments.reports import show_few, show_metrics
 from cardkge_tools.graph.graphs import describe_data, later_occurrences, same_facts
-from cardkge_tools.shell.files import STAGE, in_use, made_folder, remove_stages, sole_use
-from cardkge_tools.shell.terminal import Progress, counter, going_on, held_signals, say, this_command, warn
+from cardkge_tools.shell.files import STAGE, in_use, made_folder, remove_stages, sole_use, write_report
+from cardkge_tools.shell.terminal import Progress, counter, going_on, held_signals, say, table, this_command, warn
 
 CHECKPOINT_SECONDS = 60.0  # between two saved states while training ...
 CHECKPOINT_SHARE = 0.05  # ... or longer, so that no more than this share of the time goes to saving
@@ -66,7 +69,7 @@ def resume_run(folder, given, threads, calibrated=True):
 
 
 def whole(dataset):
-    """The data set with every known triple in train, for a final run; valid and test stay beside it."""
+    """The data set with every known triple in train, for a final run; valid and test stay as they are."""
     keys = triple_keys(*np.asarray(dataset.known).T, dataset.n_entities, dataset.n_relations)
     return replace(dataset, train=np.delete(dataset.known, later_occurrences(keys), axis=0))
 
@@ -94,7 +97,7 @@ def train_final(source, out, force, threads, data, model):
 
 
 def update_settings(run, given):
-    """Takes over the given settings that a resumed run may change; a usage error for others."""
+    """Takes the given settings that a resumed run may change; a usage error for any other."""
     taken = {}
     for name, value in given.items():
         saved = getattr(run.settings, name)
@@ -122,8 +125,8 @@ def show_rule(settings, given):
 
 
 def fit(run, dataset, folder, threads, calibrated=True):
-    """Trains and saves the run, evaluates it on test, shows and saves the metrics; then calibrates it, if asked. A
-    final run is trained on all splits, so it is neither evaluated nor calibrated."""
+    """Trains and saves the run, evaluates it on test, shows and saves the metrics; then calibrates it, if
+    `calibrated`. A final run is trained on all splits, so it is neither evaluated nor calibrated."""
     dataset = whole(dataset) if run.settings.final else dataset
     again = f"{this_command()} train --resume --out {shlex.quote(str(folder))}"
     for note in run.notes:
@@ -183,7 +186,7 @@ def fit(run, dataset, folder, threads, calibrated=True):
         found = f"hits@10 {100 * run.best['hits@10']:.2f} %, MRR {100 * run.best['mrr']:.2f} %"
         say(f"best on valid: {found} at epoch {run.best['epoch']}, which is kept")
     if run.settings.final:
-        say(f"saved in {folder}; trained on every triple, so none is left to evaluate it on")
+        say(f"saved in {folder}; trained on every triple: no triple is left to evaluate it on")
         return
     take_metrics(run, dataset, folder, threads, again)
     if calibrated and run.calibration is None:  # else it had finished, and may be calibrated in another way
@@ -220,3 +223,94 @@ def calibrate_or_say(run, dataset, folder, threads):
         again = f"{this_command()} calibrate {shlex.quote(str(folder))}"
         click.echo(f"stopped while calibrating; go on with: {again}", err=True)
         sys.exit(128 + signal.SIGINT)
+
+
+# --- curves
+
+
+def examples_per_step(settings, n_triples):
+    """The mean number of examples of a step: positive triples and corruptions, or queries (softmax)."""
+    if settings.loss == "softmax":
+        return 2 * n_triples / -(-2 * n_triples // settings.batch_size)
+    return n_triples * (1 + settings.negatives) / (len(batch_limits(n_triples, settings)) - 1)
+
+
+def trained_on(run):
+    """How many triples a run is trained on."""
+    return sum(run.data.get(split, 0) for split in (SPLITS if run.settings.final else SPLITS[:1]))
+
+
+def at_chance(run):
+    """A sentence where the loss of the last epoch is still that of chance; else None."""
+    settings, n = run.settings, trained_on(run)
+    if not run.history or not n:
+        return None
+    share = settings.negatives / (1 + settings.negatives)  # a hinge loss counts only corruptions
+    chance = {"logistic": math.log(2), "hinge": settings.margin * share}.get(settings.loss)
+    if chance is None:  # softmax
+        of_relations = settings.relation_weight * math.log(len(run.model.params["relation"]))
+        chance = math.log(run.model.n_entities) + of_relations
+    loss = run.history[-1]["loss"] / examples_per_step(settings, n)
+    if loss < 0.98 * chance or chance == 0:
+        return None
+    return (
+        f"the loss is {loss:.4f} an example after {run.epoch} epochs, {chance:.4f} is chance: the model has learnt"
+        " nothing yet; try more epochs, smaller batches, or another learning rate"
+    )
+
+
+def curve(run):
+    """The training curve: a record for each epoch, with objective, loss and penalty as means per example."""
+    examples, best = examples_per_step(run.settings, trained_on(run)), run.best["epoch"] if run.best else None
+    scale = dict.fromkeys(("objective", "loss", "penalty"), examples)
+    return [
+        {name: value / scale[name] if name in scale else value for name, value in record.items()}
+        | {"best": record["epoch"] == best}
+        for record in run.history
+    ]
+
+
+def show_history(run):
+    """A table of some 20 epochs of the `curve`, the first, the last and the best on valid among them."""
+    last, best = run.epoch, run.best["epoch"] if run.best else 0
+    every = run.settings.validate_every or 1  # validated epochs are to be among those shown
+    step = next(n for n in range(math.ceil(last / 20), last + every + 1) if n % every == 0 or every % n == 0)
+    columns = dict.fromkeys(("objective", "loss", "penalty"), lambda x: f"{x:,.1f}" if x >= 1000 else f"{x:.4g}")
+    columns |= dict.fromkeys(("valid_mrr", "valid_hits@10") if best else (), lambda share: f"{100 * share:.2f}")
+    columns["seconds"] = "{:.2f}".format
+    rows = []
+    for record in curve(run):
+        if record["epoch"] in (1, best, last) or record["epoch"] % step == 0:
+            cells = [show(record[n]) if n in record else "" for n, show in columns.items()]
+            rows.append([str(record["epoch"]), *cells, "best" if record["epoch"] == best else ""])
+    names = {"valid_mrr": "valid MRR %", "valid_hits@10": "valid hits@10 %"}
+    headers = ["epoch", *(names.get(name, name) for name in columns), *[""] * bool(best)]
+    table([row[: len(headers)] for row in rows], headers, "r" * (len(columns) + 1) + "l" * bool(best))
+
+
+def report_history(folder, others, plot, json_file):
+    """`history`: shows, writes or draws the curve of a run, or of several over the seconds of training."""
+    pyplot = import_pyplot(plot) if plot else None
+    runs = open_histories([folder, *others])
+    curves = {name: curve(run) for name, run in runs.items()}
+    if plot and others:
+        plot_times(pyplot, runs, plot)
+    elif plot:
+        plot_history(pyplot, *runs.values(), plot, Path(folder).resolve().name)
+    if write_report(json_file, curves if others else curves[str(folder)]) and not plot:
+        show_times(runs) if others else show_history(*runs.values())
+
+
+def show_times(runs):
+    """A table of MRR and hits@10 on valid over the seconds of training: some 12 validations of each of several runs."""
+    rows = []
+    for i, run in enumerate(runs.values(), 1):
+        points = valid_times(run)
+        shown = {*np.linspace(0, len(points) - 1, 12).round().astype(int).tolist()}
+        shown.add(next(k for k, point in enumerate(points) if point[0] == run.best["epoch"]))
+        for k in sorted(shown):
+            epoch, second, *metrics = points[k]
+            best = "best" if epoch == run.best["epoch"] else ""
+            rows.append([f"({i})", str(epoch), f"{second:,.1f}", *(f"{100 * x:.2f}" for x in metrics), best])
+    click.echo("\n".join(f"({i}) {name}" for i, name in enumerate(runs, 1)) + "\n")
+    table(rows, ["run", "epoch", "seconds", "valid MRR %", "valid hits@10 %", ""], "lrrrrl")

@@ -1,27 +1,29 @@
-"""Data sets, metrics, violations and histories as tables of text."""
+"""What is measured, as tables of text: data sets, ranks, violations; models, and the values of other implementations
+against the oracle, the reference values that data/make_oracle.py made (docs/ORACLE.md)."""
 
+import difflib
+import gzip
+import json
 import math
+import zlib
 from dataclasses import dataclass
-from pathlib import Path
 
 import click
 import numpy as np
 
-from cardkge import HITS, MODELS, CardkgeError, batch_limits, metrics_by_side, triple_keys
+from cardkge import HITS, MODELS, CardkgeError, metrics_by_side
 from cardkge_tools import SPLITS
-from cardkge_tools.answers.figures import import_pyplot, plot_history, plot_times, plot_violations, run_labels
-from cardkge_tools.answers.opening import open_beside, open_histories, open_to_measure
-from cardkge_tools.answers.runs import valid_times
+from cardkge_tools.answers.figures import import_pyplot, plot_violations, run_labels
+from cardkge_tools.answers.opening import open_beside, open_to_measure
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.own import check_model, use_model
 from cardkge_tools.engine.ranking import Candidates, cardinality_violations, ranges, rank_triples
-from cardkge_tools.graph.graphs import open_data
-from cardkge_tools.graph.spelling import counted_look_alikes
-from cardkge_tools.graph.splitting import leaks, related_record, related_relations
-from cardkge_tools.shell.download import dataset_table
-from cardkge_tools.shell.files import write_report
-from cardkge_tools.shell.terminal import brief, counter, interval, short, table
+from cardkge_tools.shell.download import PROJECT_DATA, dataset_table
+from cardkge_tools.shell.files import is_packed, replace_file, write_report
+from cardkge_tools.shell.terminal import counter, interval, short, table
 
+ORACLE_FORMAT, ORACLE_VERSION = "cardkge-oracle", 5
+ORACLE_RTOL, ORACLE_ATOL = 1e-9, 1e-12
 METRICS = ("hits@1", "hits@3", "hits@5", "hits@10", "mrr")  # shown in percent
 
 
@@ -33,7 +35,7 @@ def show_metrics(rows, headers):
 
 
 def show_few(candidates):
-    """A line where so few candidates are ranked that some hits@n say nothing."""
+    """Prints a line where some hits@n are certain, for there are so few candidates."""
     certain = [n for n in HITS if n >= candidates]
     if certain:
         names = ", ".join(f"hits@{n}" for n in certain)
@@ -75,107 +77,6 @@ def show_data_sets(json_file=None):
     table(rows, ["name", "entities", "relations", *SPLITS, "found in"], "lrrrrrl")
 
 
-def show_data_set(dataset, report):
-    """Prints a `data_report`: the sizes of a data set, a triple of each relation, and what train gives away of test."""
-    splits = [getattr(dataset, split) for split in SPLITS]
-    click.echo(f"{dataset.folder}: {dataset.n_entities:,} entities, {dataset.n_relations:,} relations\n")
-    rows = []
-    for relation, relation_name in enumerate(dataset.relations):
-        chosen = [triples[triples[:, 1] == relation] for triples in splits]
-        h, _, t = next(triples[0] for triples in chosen if len(triples))
-        counts = [f"{len(triples):,}" for triples in chosen]
-        rows.append([relation_name, dataset.entities[h], dataset.entities[t], *counts])
-    rows.append(["(all)", "", "", *(f"{len(triples):,}" for triples in splits)])
-    table(rows, ["relation", "for example, head", "tail", *SPLITS], "lll")
-    show_related(report["related"])
-    show_leakage(report["leakage"], len(dataset.test))
-    show_look_alikes(report["look_alikes"])
-
-
-def show_look_alikes(look_alikes):
-    """A table of names that look the same but are spelt differently."""
-    rows = [
-        [what, f"{found['names']:,}", f"{found['forms']:,}", *(brief(ascii(name)) for name in found["example"][:2])]
-        for what, found in look_alikes.items()
-        if found["names"]
-    ]
-    if rows:
-        click.echo("\nnames that differ only in Unicode form (NFC) or in spaces at their ends:\n")
-        table(rows, ["", "names", "when written alike", "for example", "and"], "lrrll")
-
-
-def show_related(related):
-    """A table of relations that say the same."""
-    if related:
-        click.echo("\nrelations that say the same (the share of each one's triples that have a twin in the other):\n")
-        rows = [
-            [e["kind"], e["relation"], e["other"], f"{e['pairs']:,}", *(f"{100 * s:.1f}" for s in e["shares"])]
-            for e in related
-        ]
-        table(rows, ["", "relation", "other", "pairs", "of relation %", "of other %"], "lll")
-
-
-LEAKS = {
-    "in_train": "in train too",
-    "in_valid": "in valid too",
-    "inverse_in_train": "turned round in train, by any relation",
-    "duplicate_in_train": "in train by another relation",
-    "unseen_entities": "with an entity that train does not have",
-}
-
-
-def show_leakage(leakage, test):
-    """Tables of what train gives away of test."""
-    click.echo("\nwhat train gives away of test:\n")
-    rows = [[title, f"{leakage[name]:,}", f"{100 * leakage[name] / max(test, 1):.2f}"] for name, title in LEAKS.items()]
-    table(rows, [f"of {test:,} test triples", "", "%"])
-    rows = []
-    for pair in leakage["pairs"][:20]:
-        other, share = "turned round, " * pair["inverse"] + pair["other"], 100 * pair["count"] / pair["triples"]
-        rows.append([pair["relation"], other, f"{pair['count']:,}", f"{pair['triples']:,}", f"{share:.1f}"])
-    if rows:
-        click.echo("")
-        table(rows, ["test triples of", "are in train as", "", "of", "%"], "ll")
-
-
-def show_data(name, columns, json_file):
-    """`data show`: shows and writes the report of a data set."""
-    dataset = open_data(name, columns)
-    report = data_report(dataset)
-    if write_report(json_file, report):
-        show_data_set(dataset, report)
-
-
-def data_report(dataset):
-    """Sizes and leakage of a data set, a dict for JSON."""
-    sizes, names = (dataset.n_entities, dataset.n_relations), dataset.relations
-    splits = {split: np.asarray(getattr(dataset, split)) for split in SPLITS}
-    related = related_relations(np.unique(dataset.known, axis=0), *sizes)
-    found, (inverse, same) = leaks(dataset)
-    keys = {split: triple_keys(*triples.T, *sizes) for split, triples in splits.items()}
-    seen = np.zeros(sizes[0], bool)
-    seen[splits["train"][:, ::2]] = True
-    leakage = {f"in_{split}": int(np.isin(keys["test"], keys[split]).sum()) for split in ("train", "valid")}
-    leakage |= {"inverse_in_train": inverse, "duplicate_in_train": same}
-    leakage["unseen_entities"] = int((~seen[splits["test"][:, ::2]]).any(1).sum())
-    leakage["pairs"] = [
-        {"relation": names[e.relation], "other": names[e.other], "inverse": e.inverse, "count": e.count}
-        | {"triples": e.total}
-        for e in found
-    ]
-    counts = {split: np.bincount(triples[:, 1], minlength=sizes[1]).tolist() for split, triples in splits.items()}
-    return {
-        "folder": str(dataset.folder),
-        "entities": sizes[0],
-        "relations": {name: {split: counts[split][r] for split in SPLITS} for r, name in enumerate(names)},
-        **{split: len(triples) for split, triples in splits.items()},
-        "warnings": list(dataset.warnings),
-        "related": [related_record(each, names) for each in related],
-        "leakage": leakage,
-        "look_alikes": counted_look_alikes(dataset.entities, names),
-    }
-
-
 @dataclass(frozen=True)
 class Ranking:
     """What `evaluate` ranks and shows. by: of "side" and "relation", those that get rows of their own; candidates:
@@ -210,21 +111,19 @@ def evaluation(run, dataset, how, threads, progress):
     loopless = without_loops(dataset.train, dataset.n_relations) if no_loops else None
     given = {"threads": threads, "progress": progress, "candidates": Candidates(loopless, among)}
     ranks = rank_triples(run.best_model(), triples, known, how.ties, **given)
-    rows, report = [], {}
+    rows, report, sides = [], {}, ("both", "head", "tail") if "side" in by else ("both",)
     sizes = {"triples": len(triples), "candidates": among_sizes(triples, among, dataset)}
     for name in ("filtered", "raw") if setting == "both" else (setting,):
         part = report[name] = metrics_by_side(ranks[name]) | sizes
-        sides = ("both", "head", "tail") if "side" in by else ("both",)
-        rows += [([name, "(all)", side, f"{len(triples):,}"], part[side]) for side in sides]
-        part["macro"] = macro_average(ranks[name], triples)
-        rows += [([name, "(mean of relations)", side, ""], part["macro"][side]) for side in sides if "relation" in by]
+        relations = relation_metrics(ranks[name], triples, run.relations)
+        part["macro"] = macro_average(relations.values())
+        parts = [("(all)", part, f"{len(triples):,}")]
         if "relation" in by:
-            part["relations"] = relation_metrics(ranks[name], triples, run.relations)
-            for relation, its in part["relations"].items():
-                rows += [
-                    ([name, relation, side, f"{its['triples']:,}"], its if side == "both" else its[side])
-                    for side in sides
-                ]
+            part["relations"] = relations
+            parts.append(("(mean of relations)", part["macro"], ""))
+            parts += [(relation, its | {"both": its}, f"{its['triples']:,}") for relation, its in relations.items()]
+        for title, metrics, number in parts:
+            rows += [([name, title, side, number], metrics[side]) for side in sides]
     headers = [split, "relation", "side", "triples"]
     kept = [0, *([1] if "relation" in by else []), *([2] if "side" in by else []), 3]
     lines = [([start[i] for i in kept], m) for start, m in rows]
@@ -248,13 +147,11 @@ def relation_metrics(ranks, triples, relations):
     return found
 
 
-def macro_average(ranks, triples):
-    """Metrics by side, each the mean of the relations' own."""
-    parts = [metrics_by_side(ranks[triples[:, 1] == relation]) for relation in np.unique(triples[:, 1])]
-    return {
-        side: {name: float(np.mean([part[side][name] for part in parts])) for name in parts[0][side]}
-        for side in parts[0]
-    }
+def macro_average(parts):
+    """Metrics by side, each the mean over the relations of `relation_metrics`."""
+    sides = {side: [part[side] if side != "both" else part for part in parts] for side in ("both", "head", "tail")}
+    names = sides["head"][0]
+    return {side: {name: float(np.mean([m[name] for m in each])) for name in names} for side, each in sides.items()}
 
 
 def among_sizes(triples, among, dataset):
@@ -294,92 +191,132 @@ def report_violations(folder, other, bounds, data, json_file, plot, threads):
         plot_violations(pyplot, found, plot, run_labels({name: each for name, (each, _) in runs.items()}))
 
 
-def examples_per_step(settings, n_triples):
-    """The mean number of examples of a step: positive triples and corruptions, or queries (softmax)."""
-    if settings.loss == "softmax":
-        return 2 * n_triples / -(-2 * n_triples // settings.batch_size)
-    return n_triples * (1 + settings.negatives) / (len(batch_limits(n_triples, settings)) - 1)
+# --- checks
 
 
-def trained_on(run):
-    """How many triples a run is trained on."""
-    return sum(run.data.get(split, 0) for split in (SPLITS if run.settings.final else SPLITS[:1]))
+def oracle_file(version=ORACLE_VERSION):
+    """The path of the reference values of a version; CardkgeError for an unknown one."""
+    if version not in range(1, ORACLE_VERSION + 1):
+        raise CardkgeError(f"oracle: version {version}; this program has the values of versions 1 to {ORACLE_VERSION}")
+    return PROJECT_DATA / f"oracle-{version}.json"
 
 
-def at_chance(run):
-    """A sentence where the loss of the last epoch is still that of chance; else None."""
-    settings, n = run.settings, trained_on(run)
-    if not run.history or not n:
+def oracle(version=ORACLE_VERSION):
+    """The reference values: {"format", "version", "tolerance", "cases"}, of numbers, lists and dicts alone.
+
+    A case is {"name", "kind", "what", "inputs", "outputs"}. An upper bound of None is infinity.
+    """
+    return _read_oracle(oracle_file(version))
+
+
+def write_oracle(path, version=ORACLE_VERSION):
+    """Copies the reference values of a version to `path`, packed by gzip where that ends in .gz."""
+    source = oracle_file(version)
+    try:
+        content = source.read_bytes()
+    except OSError as error:
+        raise CardkgeError(f"{source}: cannot be read ({error.strerror}); install cardkge anew") from error
+    replace_file(path, lambda file: file.write(content))
+
+
+def check_oracle(path, rtol=ORACLE_RTOL, atol=ORACLE_ATOL):
+    """Compares the outputs in a file with the oracle's structure with ours of its version, value by value.
+
+    The file may leave out cases, and in a case "kind", "what", "inputs" and some outputs. A value agrees where
+    |found - expected| <= atol + rtol |expected|. Returns (case name, verdict, text) for each of our cases, in order:
+    verdict "ok", "skipped" (not in the file) or "differs", with the first value that does. CardkgeError for a file that
+    is not JSON, has another structure or version, an unknown case or output, or nothing to compare.
+    """
+    given = _read_oracle(path)
+    cases = {case["name"]: case for case in oracle(given["version"])["cases"]}
+    found = {}
+    for case in given["cases"]:
+        name = case["name"]
+        _known_name(path, "case", name, cases)
+        if name in found:
+            raise CardkgeError(f"{path}: case {name!r} stands there twice; keep one of them")
+        for key in case["outputs"]:
+            _known_name(path, f"output of {name}", key, cases[name]["outputs"])
+        found[name] = case["outputs"]
+    if not any(found.values()):
+        raise CardkgeError(f"{path}: no case has outputs, so there is nothing to compare")
+    return [(name, *_compare(case["outputs"], found.get(name), rtol, atol)) for name, case in cases.items()]
+
+
+def _compare(expected, found, rtol, atol):
+    """Verdict and text of one case."""
+    if not found:
+        return "skipped", ""
+    missing = [key for key in expected if key not in found]
+    for key in expected:
+        fault = None if key in missing else difference(found[key], expected[key], rtol, atol)
+        if fault:
+            return "differs", key + fault
+    return "ok", f"without {', '.join(missing)}" if missing else ""
+
+
+def difference(found, expected, rtol, atol):
+    """None where two nested lists of numbers agree, else where they first differ, and by how much."""
+    try:
+        (shape, values), (expected_shape, expected_values) = _flat(found), _flat(expected)
+    except CardkgeError as error:
+        return f": {error}"
+    if shape != expected_shape:
+        return f": expected shape {expected_shape}, found {shape}"
+    faults = []
+    for i, (a, b) in enumerate(zip(values, expected_values)):
+        if not (a == b or (math.isfinite(b) and abs(a - b) <= atol + rtol * abs(b))):  # a NaN fails both
+            faults.append((i, a, b))
+    if not faults:
         return None
-    share = settings.negatives / (1 + settings.negatives)  # a hinge loss counts only corruptions
-    chance = {"logistic": math.log(2), "hinge": settings.margin * share}.get(settings.loss)
-    if chance is None:  # softmax
-        of_relations = settings.relation_weight * math.log(len(run.model.params["relation"]))
-        chance = math.log(run.model.n_entities) + of_relations
-    loss = run.history[-1]["loss"] / examples_per_step(settings, n)
-    if loss < 0.98 * chance or chance == 0:
-        return None
-    return (
-        f"the loss is {loss:.4f} an example after {run.epoch} epochs, {chance:.4f} is chance: the model has learnt"
-        " nothing yet; try more epochs, smaller batches, or another learning rate"
-    )
+    i, a, b = faults[0]
+    place = "".join(f"[{int(j)}]" for j in np.unravel_index(i, shape)) if shape else ""
+    text = f"{place}: expected {b!r}, found {a!r}, difference {a - b:.3g}"
+    return text + (f" ({len(faults)} of {len(values)} values differ)" if len(values) > 1 else "")
 
 
-def curve(run):
-    """The training curve: a record for each epoch, with objective, loss and penalty as means per example."""
-    examples, best = examples_per_step(run.settings, trained_on(run)), run.best["epoch"] if run.best else None
-    scale = dict.fromkeys(("objective", "loss", "penalty"), examples)
-    return [
-        {name: value / scale[name] if name in scale else value for name, value in record.items()}
-        | {"best": record["epoch"] == best}
-        for record in run.history
-    ]
+def _flat(value):
+    """(shape, numbers row by row) of nested lists; None (no upper bound) is infinity."""
+    if not isinstance(value, list):
+        if value is not None and type(value) is not float and not (type(value) is int and abs(value) < 2**1023):
+            raise CardkgeError(f"expected a number, found {json.dumps(value)[:40]}")
+        return (), [math.inf if value is None else float(value)]
+    parts = [_flat(part) for part in value]
+    shapes = {shape for shape, _ in parts}
+    if len(shapes) > 1:
+        raise CardkgeError("expected rows of equal length, found " + " and ".join(map(str, sorted(shapes))))
+    return (len(value), *(shapes.pop() if shapes else ())), [number for _, numbers in parts for number in numbers]
 
 
-def show_history(run):
-    """A table of some 20 epochs of the `curve`, the first, the last and the best on valid among them."""
-    last, best = run.epoch, run.best["epoch"] if run.best else 0
-    every = run.settings.validate_every or 1  # validated epochs are to be among those shown
-    step = next(n for n in range(math.ceil(last / 20), last + every + 1) if n % every == 0 or every % n == 0)
-    columns = dict.fromkeys(("objective", "loss", "penalty"), lambda x: f"{x:,.1f}" if x >= 1000 else f"{x:.4g}")
-    columns |= dict.fromkeys(("valid_mrr", "valid_hits@10") if best else (), lambda share: f"{100 * share:.2f}")
-    columns["seconds"] = "{:.2f}".format
-    rows = []
-    for record in curve(run):
-        if record["epoch"] in (1, best, last) or record["epoch"] % step == 0:
-            cells = [show(record[n]) if n in record else "" for n, show in columns.items()]
-            rows.append([str(record["epoch"]), *cells, "best" if record["epoch"] == best else ""])
-    names = {"valid_mrr": "valid MRR %", "valid_hits@10": "valid hits@10 %"}
-    headers = ["epoch", *(names.get(name, name) for name in columns), *[""] * bool(best)]
-    table([row[: len(headers)] for row in rows], headers, "r" * (len(columns) + 1) + "l" * bool(best))
+def _read_oracle(path):
+    """The content of a file with the oracle's structure and a known version, or CardkgeError."""
+    try:
+        with (gzip.open if is_packed(path) else open)(path, "rt", encoding="utf-8-sig") as file:
+            content = json.load(file)
+    except (OSError, EOFError, zlib.error) as error:  # EOFError, zlib: a damaged .gz
+        raise CardkgeError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+    except (ValueError, RecursionError) as error:
+        raise CardkgeError(f"{path}: not JSON ({error})") from error
+    if not isinstance(content, dict) or content.get("format") != ORACLE_FORMAT:
+        raise CardkgeError(f'{path}: expected an object with "format": "{ORACLE_FORMAT}" (docs/ORACLE.md)')
+    if type(content.get("version")) is not int or not 1 <= content["version"] <= ORACLE_VERSION:
+        found = json.dumps(content.get("version"))[:40]
+        raise CardkgeError(f"{path}: version {found}; this program has the values of versions 1 to {ORACLE_VERSION}")
+    cases = content.get("cases")
+    if not isinstance(cases, list):
+        raise CardkgeError(f'{path}: expected a list "cases"')
+    for i, case in enumerate(cases):
+        if not (isinstance(case, dict) and isinstance(case.get("name"), str) and isinstance(case.get("outputs"), dict)):
+            raise CardkgeError(f'{path}: cases[{i}]: expected an object with a "name" and an object "outputs"')
+    return content
 
 
-def report_history(folder, others, plot, json_file):
-    """`history`: shows, writes or draws the curve of a run, or of several over the seconds of training."""
-    pyplot = import_pyplot(plot) if plot else None
-    runs = open_histories([folder, *others])
-    curves = {name: curve(run) for name, run in runs.items()}
-    if plot and others:
-        plot_times(pyplot, runs, plot)
-    elif plot:
-        plot_history(pyplot, *runs.values(), plot, Path(folder).resolve().name)
-    if write_report(json_file, curves if others else curves[str(folder)]) and not plot:
-        show_times(runs) if others else show_history(*runs.values())
-
-
-def show_times(runs):
-    """A table of MRR and hits@10 on valid over the seconds of training: some 12 validations of each of several runs."""
-    rows = []
-    for i, run in enumerate(runs.values(), 1):
-        points = valid_times(run)
-        shown = {*np.linspace(0, len(points) - 1, 12).round().astype(int).tolist()}
-        shown.add(next(k for k, point in enumerate(points) if point[0] == run.best["epoch"]))
-        for k in sorted(shown):
-            epoch, second, *metrics = points[k]
-            best = "best" if epoch == run.best["epoch"] else ""
-            rows.append([f"({i})", str(epoch), f"{second:,.1f}", *(f"{100 * x:.2f}" for x in metrics), best])
-    click.echo("\n".join(f"({i}) {name}" for i, name in enumerate(runs, 1)) + "\n")
-    table(rows, ["run", "epoch", "seconds", "valid MRR %", "valid hits@10 %", ""], "lrrrrl")
+def _known_name(path, what, name, names):
+    """CardkgeError, with the nearest name, unless the name is among the names."""
+    if name not in names:
+        near = difflib.get_close_matches(name, names, 1, 0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"expected one of {len(names)}, such as {next(iter(names))!r}"
+        raise CardkgeError(f"{path}: unknown {what} {name!r}; {hint}")
 
 
 def show_verdicts(file, verdicts, rtol, atol, json_file=None):

@@ -45,7 +45,7 @@ class Reproduction:
         self.place, self.notes, self.points = place, [], {}
 
     def pairs(self):
-        """The (data set, model) pairs asked for."""
+        """The (data set, model) pairs of the table."""
         return [(data, model) for data in self.data for model in self.models]
 
     def recipe(self, data, model):

@@ -51,8 +51,8 @@ class Place:
 
 
 def make_trial(options, where):
-    """The settings of a run that are not `train`'s defaults, and data, model and seed: parameter name -> value, checked
-    and typed as on its command line. options: option name without dashes -> value; `where` begins a usage error."""
+    """The settings of a run that differ from `train`'s defaults, and data, model and seed: parameter name -> value,
+    checked and typed as by `train`. options: option name without dashes -> value; `where` begins a usage error."""
     with located(where):
         settings = vars(checked_settings(train_context(options)))
     softmax = settings["loss"] == "softmax"
@@ -65,7 +65,7 @@ def make_trial(options, where):
 
 @contextlib.contextmanager
 def located(where):
-    """Begins usage errors with `where`."""
+    """Puts `where` before usage errors."""
     try:
         yield
     except click.UsageError as error:
@@ -73,7 +73,7 @@ def located(where):
 
 
 def trial_name(trial):
-    """The name of a trial's folder: data, model, the settings that are not the default, and the seed."""
+    """The name of a trial's folder: data, model, the settings that differ from the defaults, and the seed."""
     words = {"data": [entry["name"] for entry in dataset_table()], "bounds": ["none", "mined"]}
 
     def text(name):
@@ -112,8 +112,8 @@ def content_checksum(path, columns):
 
 
 def trial_task(trial, out, bounds=None):
-    """What `perform` needs, as plain values: it may run in another process, or on a machine that shares the files. With
-    `bounds` their violations are taken too."""
+    """The task that `perform` takes, of plain values, for another machine may do it. With `bounds` it takes their
+    violations too."""
     folder, settings, data = os.path.join(os.path.abspath(out), trial_name(trial)), [], ["--data", trial["data"]]
     for name, value in trial.items():
         flag = f"--{option_name(name)}"
@@ -183,7 +183,7 @@ def average_sum(violations):
 
 
 def run_trials(trials, place, bounds=None):
-    """Runs at a Place what the trials still need. Returns their outcomes, None for one that failed, and the errors:
+    """Does at a Place what the trials still need. Returns their outcomes, None for a trial that failed, and the errors:
     name of the trial -> line. An outcome is that of `read_outcome`; where bounds(trial) names bounds it has
     "violations" too, those of `read_violations`."""
     tasks, expected, datasets = {}, {}, {}
@@ -235,7 +235,7 @@ def reported_bounds(name, dataset):
 
 
 def said(bounds):
-    """A set of (*key, lower, upper) of bounds, without those that allow every number."""
+    """The set of (*key, lower, upper) of the bounds that exclude some number."""
     return {(*b.key, b.lower, b.upper) for b in bounds if b.lower > 0 or b.upper < float("inf")}
 
 
@@ -291,8 +291,8 @@ def read_grid(path, grid):
 
 
 def validated_trial(options, where):
-    """`make_trial`, with a validation after the last epoch where the options ask for none; a usage error where the
-    trial would have none."""
+    """`make_trial`, with a validation after the last epoch unless the options ask for others; a usage error where no
+    validation would be left."""
     trial = make_trial(options, where)
     epochs = Settings(**trial).epochs
     if trial.get("loss") == "softmax" and trial.get("validate_every") is None:

@@ -1,4 +1,4 @@
-"""Where bounds come from and where they go: files of TSV and RDF, and mining, from the train split."""
+"""Where bounds come from and where they go: files of TSV and RDF, and the train split, from which they are mined."""
 
 import math
 import os
@@ -58,7 +58,7 @@ def find_bounds(what, dataset):
     files = [text] if os.path.exists(text) else [part.strip() for part in text.split(",")]
     for path in files:
         if not os.path.exists(path):
-            raise CardkgeError(f"bounds {path!r}: neither mined, nor none, nor a file")
+            raise CardkgeError(f"bounds {path!r}: expected mined, none or a file")
     found, notes = read_files(files, graph)
     return found, graph.types.notes + notes + notes_on(found, dataset)
 
@@ -187,7 +187,7 @@ def significant_maxima(triples, n_entities, n_relations, types=None, min_support
     With n_i subjects that have exactly i tails and n_{>=i} that have i or more, the chance that a subject with i has no
     more is estimated by n_i / n_{>=i}; it is at least n_i / n_{>=i} - sqrt(log(1 / (1 - confidence)) / (2 n_{>=i}))
     with that confidence (Hoeffding's bound). The maximum is the smallest i where this lower bound reaches `likelihood`
-    and n_{>=i} >= min_support; a relation may have none. A class's is left out where it is not below the relation's.
+    and n_{>=i} >= min_support; a relation may have no such i. A class needs a maximum below the relation's.
     triples: (n, 3) ids, distinct. types: Types. Returns a list of Maximum by relation, direction, class.
     """
     for name, value in (("confidence", confidence), ("likelihood", likelihood)):
@@ -239,42 +239,36 @@ def maxima_as_bounds(maxima, relations, types=None):
     return [Bound(relations[m.relation], 0.0, float(m.upper), m.inverse, k, "mined") for m, k in zip(maxima, kinds)]
 
 
-def mine_plain(data, columns, population, out, json_file):
-    """`mine`: show and write the smallest and the largest number of tails, by relation."""
+def run_mine(data, columns, population, level, out, json_file):
+    """`mine`: show and write the smallest and the largest numbers of tails, or, at a level (min_support, confidence,
+    likelihood), significant maxima."""
     dataset = open_data(data, columns)
-    table_of = mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations, population)
-    bounds = [Bound(name, *row) for name, row in zip(dataset.relations, table_of.tolist(), strict=True)]
-    if out:
-        write_bounds_file(out, bounds, vocabulary(dataset).prefixes)
-    if write_report(json_file, [bound_record(bound) for bound in bounds]):
-        table([[b.relation, f"{b.lower:g}", f"{b.upper:g}"] for b in bounds], ["relation", "lower", "upper"])
-
-
-def mine_maxima(data, columns, confidence, likelihood, min_support, out, json_file):
-    """`mine --confidence`: show and write the maxima that the data supports."""
-    dataset = open_data(data, columns)
-    graph = vocabulary(dataset)
-    for note in graph.types.notes:
-        warn(note)
-    sizes = dataset.n_entities, dataset.n_relations
-    maxima = significant_maxima(dataset.train, *sizes, graph.types, min_support, confidence, likelihood)
-    bounds = maxima_as_bounds(maxima, dataset.relations, graph.types)
+    graph, sizes = vocabulary(dataset), (dataset.n_entities, dataset.n_relations)
+    if level is None:
+        mined = mine_bounds(dataset.train, *sizes, population).tolist()
+        bounds = [Bound(name, *row) for name, row in zip(dataset.relations, mined, strict=True)]
+        records = list(map(bound_record, bounds))
+        rows, headers = [[b.relation, f"{b.lower:g}", f"{b.upper:g}"] for b in bounds], ["relation", "lower", "upper"]
+    else:
+        for note in graph.types.notes:
+            warn(note)
+        maxima = significant_maxima(dataset.train, *sizes, graph.types, *level)
+        bounds, records, rows = maxima_as_bounds(maxima, dataset.relations, graph.types), [], []
+        for b, m in zip(bounds, maxima):
+            numbers = {"subjects": m.subjects, "support": m.support, "likelihood": m.likelihood, "bound": m.bound}
+            records.append(bound_record(b) | numbers | {"largest": m.largest})
+            shares = [f"{100 * share:.1f}" for share in (m.likelihood, m.bound)]
+            counts = [f"{number:,}" for number in (m.largest, m.subjects, m.support)]
+            rows.append([b.name, b.kind or "", f"{b.upper:g}", *counts, *shares])
+        headers = ["relation", "class", "maximum", "largest", "subjects", "support", "likelihood %", "at least %"]
     if out:
         write_bounds_file(out, bounds, graph.prefixes)
-    numbers = ("subjects", "support", "likelihood", "bound", "largest")
-    records = [bound_record(b) | {n: getattr(m, n) for n in numbers} for b, m in zip(bounds, maxima)]
     if not write_report(json_file, records):
         return
-    if not bounds:
+    if level is not None and not bounds:
         click.echo("the data supports no maximum; a lower --confidence, --likelihood or --min-support asks for less")
         return
-    rows = [
-        [b.name, b.kind or "", f"{b.upper:g}", f"{m.largest:,}", f"{m.subjects:,}", f"{m.support:,}"]
-        + [f"{100 * share:.1f}" for share in (m.likelihood, m.bound)]
-        for b, m in zip(bounds, maxima)
-    ]
-    headers = ["relation", "class", "maximum", "largest", "subjects", "support", "likelihood %", "at least %"]
-    table(rows, headers, "ll")
+    table(rows, headers, "l" if level is None else "ll")
 
 
 def bound_record(bound):

@@ -219,7 +219,7 @@ class GraphBounds(Bounds):
         return len(self.stated) + len(self.keys)
 
     def _check(self, bounds):
-        """Raise CardkgeError where bounds of one relation leave some subject no whole number."""
+        """CardkgeError where bounds of one relation leave some subject no whole number."""
         for number, one in enumerate(bounds):
             if not leave_a_number(one.lower, one.upper):
                 raise CardkgeError(f"no whole number lies within {one}; correct it")

@@ -212,7 +212,7 @@ def _kind(path, options):
     if ending in TABLES or options.delimiter:
         return "table"
     known = ", ".join([*rdf.FORMATS, *TABLES])
-    what = f"no format is known by the ending {ending or '(none)'}; known are {known}, .gz too"
+    what = f"unknown ending {ending or '(none)'}; known are {known}, .gz too"
     raise CardkgeError(f"{path}: {what}; or say --format")
 
 
@@ -308,12 +308,10 @@ def _members(node, lists):
 def _final_names(names, prefixes, is_rdf):
     """(the names as they are written, each once; the new id of each old id). A field of a table and a term of RDF may
     stand for the same name."""
-    final = prefixes.names(names) if is_rdf else list(names)
-    distinct = dict.fromkeys(final)
-    if len(distinct) == len(final):
-        return final, np.arange(len(final), dtype=np.int32)
-    place = {name: i for i, name in enumerate(distinct)}
-    return list(distinct), np.array([place[name] for name in final], np.int32)
+    final = map(prefixes.name, names) if is_rdf else names
+    place = collections.defaultdict(itertools.count().__next__)
+    ids = np.fromiter((place[name] for name in final), np.int32, len(names))
+    return list(place), ids
 
 
 def write_triples(path, triples, entities, relations):

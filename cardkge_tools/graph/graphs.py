@@ -17,7 +17,7 @@ from cardkge_tools.graph import rdf
 from cardkge_tools.graph.spelling import first_lines_warnings, look_alike_warnings
 from cardkge_tools.shell.download import fetch_dataset, locate_dataset, read_table, where_to_put
 from cardkge_tools.shell.files import is_packed, read_blocks, without_gz
-from cardkge_tools.shell.terminal import warn
+from cardkge_tools.shell.terminal import brief, warn
 
 
 class Triples(np.ndarray):
@@ -42,8 +42,14 @@ def name_triples(triples, entities, relations):
 
 def vocabulary_digest(entities, relations):
     """A checksum of names in their order."""
-    digest = hashlib.sha256(join_names(entities).tobytes() + b"\n\n")
-    digest.update(join_names(relations).tobytes())
+    return _digest((entities, relations))
+
+
+def _digest(names, arrays=()):
+    """The SHA-256 of lists of names and of arrays, in hexadecimal."""
+    digest = hashlib.sha256()
+    for part in (*map(join_names, names), *arrays):
+        digest.update(np.ascontiguousarray(part).tobytes() + b"\n\n")
     return digest.hexdigest()
 
 
@@ -97,17 +103,18 @@ def _checked_lines(path, number, text, skipped):
             continue
         fields = line.split("\t")
         if "\r" in line:
-            raise CardkgeError(f"{path}:{at}: a carriage return inside the line {_quoted(line)}; remove it")
+            raise CardkgeError(f"{path}:{at}: a carriage return inside the line {quoted(fields)}; remove it")
         if len(fields) != 3 or "" in fields:
             found = "an empty name" if len(fields) == 3 else len(fields)
-            what = f"expected 3 names with tabs between, found {found}: {_quoted(line)}{other_format(path, lines)}"
+            what = f"expected 3 names with tabs between, found {found}: {quoted(fields)}{other_format(path, lines)}"
             raise CardkgeError(f"{path}:{at}: {what}")
         kept.append(line)
     return "".join(line + "\n" for line in kept)
 
 
-def _quoted(line):
-    return repr(line if len(line) <= 80 else line[:77] + "...")
+def quoted(fields):
+    """The beginning of a line, for a message, from its fields."""
+    return repr(brief("\t".join(fields), 80))
 
 
 def _read_triple_blocks(path, columns, skipped):
@@ -163,7 +170,7 @@ def refuse_statements(path, number, text):
         line = text[text.rfind("\n", 0, found.start()) + 1 : found.end() - 1]
         if _STATEMENT.fullmatch(line):
             at = number + text.count("\n", 0, found.start())
-            raise CardkgeError(f"{path}:{at}: a statement of N-Triples, {_quoted(line)}: {as_format(path, '.nt')}")
+            raise CardkgeError(f"{path}:{at}: a statement of N-Triples, {quoted([line])}: {as_format(path, '.nt')}")
 
 
 def other_format(path, lines):
@@ -193,25 +200,45 @@ def read_triples(path, columns="hrt"):
     return triples
 
 
-def _read_split(path, columns, entities, relations, skipped=None):
-    """(n, 3) int32 ids; the vocabularies (name -> id, giving the next id to a new name) grow. skipped, a Counter, takes
-    the number of "blank lines"."""
-    skipped = Counter() if skipped is None else skipped
-    ids = bytearray()  # grows where it is; arrays of the blocks would leave holes between the names
-    for heads, names, tails in _read_triple_blocks(path, columns, skipped):
-        ends = [None] * (2 * len(heads))
-        ends[0::2], ends[1::2] = heads, tails
-        block = np.empty((len(heads), 3), np.int32)
-        block[:, ::2].flat = np.fromiter(map(entities.__getitem__, ends), np.int32, len(ends))
-        block[:, 1] = np.fromiter(map(relations.__getitem__, names), np.int32, len(names))
-        ids += block.tobytes()
-    if not ids:
-        raise CardkgeError(f"{path}: no triples; train, valid and test need one at least")
-    return np.frombuffer(ids, np.int32).reshape(-1, 3)
+def new_vocabularies():
+    """Of entities and of relations: name -> id, where a new name that is looked up gets the next id."""
+    return defaultdict(itertools.count().__next__), defaultdict(itertools.count().__next__)
+
+
+def ids_of(triples, entities, relations):
+    """(n, 3) int32 of three lists of names, heads, relations and tails; the vocabularies grow."""
+    heads, names, tails = triples
+    ends = [None] * (2 * len(heads))
+    ends[0::2], ends[1::2] = heads, tails
+    ids = np.empty((len(heads), 3), np.int32)
+    ids[:, ::2].flat = np.fromiter(map(entities.__getitem__, ends), np.int32, len(ends))
+    ids[:, 1] = np.fromiter(map(relations.__getitem__, names), np.int32, len(names))
+    return ids
+
+
+def _read_files(folder, paths, columns):
+    """(ids, names, warnings) of the triple files of a folder, a dict of a file's or split's name to its path.
+
+    ids: that name -> (n, 3) int32. names: (entities, relations), in order of first appearance.
+    """
+    entities, relations = new_vocabularies()
+    parts, blank = {}, []
+    for what, path in paths.items():
+        skipped, ids = Counter(), bytearray()  # grows where it is; arrays would leave holes between the names
+        for block in _read_triple_blocks(path, columns, skipped):
+            ids += ids_of(block, entities, relations).tobytes()
+        if not ids:
+            raise CardkgeError(f"{path}: no triples; train, valid and test need one at least")
+        parts[what] = np.frombuffer(ids, np.int32).reshape(-1, 3)
+        blank += [f"{number} of {what}" for number in skipped.values()]
+    names = list(entities), list(relations)
+    refuse_inverse_names(folder, relations)
+    warnings = [f"blank lines skipped: {', '.join(blank)}"] if blank else []
+    return parts, names, warnings + first_lines_warnings(parts, names) + look_alike_warnings(*names)
 
 
 def _split_file(folder, split):
-    """The path of a split in its folder; CardkgeError for none or several."""
+    """The path of a split in its folder; CardkgeError unless one file is there."""
     names = SPLIT_FILES[split]
     found = [name for name in names if os.path.isfile(folder / name)]
     if len(found) != 1:
@@ -221,7 +248,7 @@ def _split_file(folder, split):
 
 
 def _remedy(folder):
-    """What to do with a folder that is no data set yet."""
+    """What makes a data set of a folder."""
     if os.path.isfile(folder / "train2id.txt"):
         return f"; train2id.txt is OpenKE's format: `cardkge import {folder} --out DIR` reads it"
     names = sorted(os.listdir(folder))
@@ -234,8 +261,8 @@ def _remedy(folder):
 
 
 def refuse_inverse_names(where, relations):
-    """CardkgeError where a relation has the name of another's inverse, ^ before its name: files of bounds, and what is
-    shown of inverses, could not tell the two apart."""
+    """CardkgeError where a relation has the name of another's inverse, ^ before its name: nothing that is written could
+    tell the two apart."""
     names = set(relations)
     for name in relations:
         if name.startswith("^") and name[1:] in names:
@@ -257,29 +284,18 @@ def load_triples(folder, columns="hrt"):
     if not paths:
         what = f"no {TRIPLE_FILES[0]} and no train" if folder.is_dir() else "no such folder"
         raise CardkgeError(f"{folder}: {what}; `import` makes a folder from files in other formats")
-    entities, relations = (defaultdict(itertools.count().__next__) for _ in range(2))
-    skipped = {path.name: Counter() for path in paths}
-    parts = {path.name: _read_split(path, columns, entities, relations, skipped[path.name]) for path in paths}
-    refuse_inverse_names(folder, relations)
-    triples, names = np.concatenate(list(parts.values())), (list(entities), list(relations))
-    repeated = later_occurrences(triple_keys(*triples.T, len(entities), len(relations)))
-    warnings = [f"duplicates dropped: {repeated.size} of {len(triples)} triples"] if repeated.size else []
-    warnings += _blank_lines(skipped) + first_lines_warnings(parts, names) + look_alike_warnings(*names)
-    return np.delete(triples, repeated, axis=0), *names, warnings
+    parts, names, warnings = _read_files(folder, {path.name: path for path in paths}, columns)
+    triples = np.concatenate(list(parts.values()))
+    repeated = later_occurrences(triple_keys(*triples.T, *map(len, names)))
+    duplicates = [f"duplicates dropped: {repeated.size} of {len(triples)} triples"] if repeated.size else []
+    return np.delete(triples, repeated, axis=0), *names, duplicates + warnings
 
 
 def later_occurrences(keys):
     """Positions of the keys that stand before in the array too."""
-    ordered = np.sort(keys)
-    twice = ordered[1:][ordered[1:] == ordered[:-1]]
-    if not twice.size:
-        return np.empty(0, np.int64)
-    twice = twice[np.diff(twice, prepend=twice[0] - 1) > 0]
-    at = np.minimum(np.searchsorted(twice, keys), len(twice) - 1)
-    candidates = np.flatnonzero(twice[at] == keys)
-    order = np.argsort(keys[candidates], kind="stable")
-    ordered = keys[candidates][order]
-    return candidates[order[1:][ordered[1:] == ordered[:-1]]]
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    return order[1:][ordered[1:] == ordered[:-1]]
 
 
 def load_dataset(data="families", columns="hrt", download=True):
@@ -302,17 +318,10 @@ def load_dataset(data="families", columns="hrt", download=True):
     if not os.path.isdir(folder):
         names = ", ".join(table)
         raise CardkgeError(f"no data set {data!r}: neither a folder nor one of {names}")
-    paths = [_split_file(folder, split) for split in SPLITS]
-    entities = defaultdict(itertools.count().__next__)  # a new name gets the next id
-    relations = defaultdict(itertools.count().__next__)
-    skipped = {split: Counter() for split in SPLITS}
-    ids = [_read_split(path, columns, entities, relations, skipped[path_of]) for path_of, path in zip(SPLITS, paths)]
-    refuse_inverse_names(folder, relations)
+    paths = {split: _split_file(folder, split) for split in SPLITS}
+    ids, (entities, relations), notes = _read_files(folder, paths, columns)
     splits, warnings = _clean_splits(ids, len(entities), len(relations))
-    names = list(entities), list(relations)
-    warnings += (
-        _blank_lines(skipped) + first_lines_warnings(dict(zip(SPLITS, ids)), names) + look_alike_warnings(*names)
-    )
+    warnings += notes
     if len(relations) > len(entities):
         warnings.append(
             f"more relations ({len(relations)}) than entities ({len(entities)}): the columns, read"
@@ -328,42 +337,28 @@ def load_dataset(data="families", columns="hrt", download=True):
     limits = np.cumsum([len(split) for split in splits])
     whole = name_triples(np.concatenate(splits), entities, relations)
     splits = [whole[i:j] for i, j in zip([0, *limits], limits)]  # see Dataset.known
-    return Dataset(data, folder, *names, *splits, tuple(warnings))
-
-
-def _blank_lines(skipped):
-    """A sentence that counts blank lines, by file."""
-    counts = [f"{count['blank lines']} of {name}" for name, count in skipped.items() if count["blank lines"]]
-    return [f"blank lines skipped: {', '.join(counts)}"] if counts else []
+    return Dataset(data, folder, entities, relations, *splits, tuple(warnings))
 
 
 def _clean_splits(splits, n_entities, n_relations):
     """Returns the splits without duplicates, and what there is to warn of, counted."""
-    notes = defaultdict(list)
-    train_keys, valid_keys, clean = None, None, []
-    for split, triples in zip(SPLITS, splits, strict=True):
+    notes, before, clean = defaultdict(list), {}, []
+    in_before = {"train": "kept though in train too", "valid": "in both valid, which chooses the epoch, and test"}
+    for split, triples in splits.items():
         keys = triple_keys(*triples.T, n_entities, n_relations)
-        order = np.argsort(keys, kind="stable")  # of equal triples the first comes first
-        ordered = keys[order]
-        repeated = order[1:][ordered[1:] == ordered[:-1]]
+        repeated = later_occurrences(keys)
         if repeated.size:
             notes["duplicates dropped"].append(f"{repeated.size} of {keys.size} {split} triples")
             triples, keys = np.delete(triples, repeated, axis=0), np.delete(keys, repeated)
         of_all = f"of {keys.size} {split} triples"
         clean.append(triples)
+        for earlier in reversed(before):
+            first, last = (np.searchsorted(before[earlier], keys, side) for side in ("left", "right"))
+            if shared := np.count_nonzero(first < last):
+                notes[in_before[earlier]].append(f"{shared} {of_all}")
+        before[split] = np.sort(keys)
         if split == "train":
-            train_keys = ordered
             continue
-        if split == "valid":
-            valid_keys = ordered
-        else:
-            place = np.searchsorted(valid_keys, keys)
-            shared = np.count_nonzero(np.append(valid_keys, -1)[place] == keys)
-            if shared:
-                notes["in both valid, which chooses the epoch, and test"].append(f"{shared} {of_all}")
-        first, last = (np.searchsorted(train_keys, keys, side) for side in ("left", "right"))
-        if shared := np.count_nonzero(first < last):
-            notes["kept though in train too"].append(f"{shared} {of_all}")
         for what, part in (("entities", slice(0, 3, 2)), ("relations", slice(1, 2))):
             seen = np.zeros(max(n_entities, n_relations), bool)
             seen[clean[0][:, part]] = True
@@ -382,31 +377,22 @@ def join_names(names):
 
 def describe_data(dataset):
     """The sizes of a Dataset and the SHA-256 of its names and id triples: equal for equal data."""
-    digest = hashlib.sha256()
-    for names in (dataset.entities, dataset.relations):
-        digest.update(join_names(names).tobytes() + b"\n\n")
-    splits = {name: getattr(dataset, name) for name in SPLITS}
-    for triples in splits.values():
-        digest.update(np.ascontiguousarray(triples, dtype="<i4"))
-        digest.update(b"\n\n")
+    splits = {name: np.asarray(getattr(dataset, name), "<i4") for name in SPLITS}
     sizes = {"entities": dataset.n_entities, "relations": dataset.n_relations}
-    sizes.update((name, len(triples)) for name, triples in splits.items())
-    return {"sha256": digest.hexdigest(), "facts": facts_digest(dataset), **sizes}
+    sizes |= {name: len(triples) for name, triples in splits.items()}
+    digest = _digest((dataset.entities, dataset.relations), splits.values())
+    return {"sha256": digest, "facts": facts_digest(dataset), **sizes}
 
 
 def facts_digest(dataset):
     """The SHA-256 of the named triples of each split as sets: equal for files whose lines are in another order."""
-    digest, orders = hashlib.sha256(), []
-    for names in (dataset.entities, dataset.relations):
-        order = sorted(range(len(names)), key=names.__getitem__)
-        digest.update(join_names([names[i] for i in order]).tobytes() + b"\n\n")
-        orders.append(np.argsort(order))
+    names, keys = (dataset.entities, dataset.relations), []
+    entity, relation = (np.argsort(sorted(range(len(each)), key=each.__getitem__)) for each in names)
     for name in SPLITS:
         h, r, t = np.asarray(getattr(dataset, name)).T
-        keys = triple_keys(orders[0][h], orders[1][r], orders[0][t], dataset.n_entities, dataset.n_relations)
-        digest.update(np.sort(keys).astype("<i8"))
-        digest.update(b"\n\n")
-    return digest.hexdigest()
+        of_split = triple_keys(entity[h], relation[r], entity[t], dataset.n_entities, dataset.n_relations)
+        keys.append(np.sort(of_split).astype("<i8"))
+    return _digest(map(sorted, names), keys)
 
 
 def same_facts(one, other):

@@ -7,7 +7,6 @@ IRI, short (`ex:anna`) or whole, `_:label`, or a literal as in N-Triples. `Prefi
 import codecs
 import collections
 import gzip
-import json
 import os
 import re
 import zlib
@@ -43,7 +42,7 @@ FORMATS = {  # ending of a file's name -> pyoxigraph's name of the format; the u
 }
 LINE_FORMATS = ("N_TRIPLES", "N_QUADS")  # in which every blank node has a label
 BLOCK = 1 << 18  # bytes of statements at a time
-NAME_OF_NOTHING = "urn:cardkge:"  # how the IRI of a name that is not an IRI begins (see Prefixes.term)
+NAME_OF_NOTHING = "urn:cardkge:"  # begins the IRI of a name that is not an IRI (see Prefixes.term)
 
 _LITERAL = re.compile(r'("(?:[^"\\]|\\.)*"(?:@[^ ]+|\^\^<[^>]*>)?)(?: (.+))?')
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?=.)", re.DOTALL)
@@ -134,7 +133,7 @@ def read_statements(path, consume, kind=None, progress=None, base=None):
             oxigraph.serialize(parser, blocks, oxigraph.RdfFormat.N_QUADS)
             blocks.hand_on()
             prefixes = dict(parser.prefixes)
-        return prefixes or _other_prefixes(path, kind)
+        return prefixes or (_xml_prefixes(path) if kind == "RDF_XML" else {})
     except SyntaxError as error:  # pyoxigraph's: what the file says is not in the format
         reason = " ".join(str(error.msg).split())
         if "LoadDocumentCallback" in reason:
@@ -154,9 +153,9 @@ _BEGINNINGS = (  # how a file begins, the format that begins so, the usual endin
 
 
 def format_like(text, advice):
-    """The end of a message about a file that is not what it should be: the format that its text begins like, if any.
+    """The end of a message about a file in another format: the format that its text begins like, or "".
 
-    advice(ending): what to do with a file of the format with this ending; "" where it should be of that format.
+    advice(ending): what to do with a file of the format with this ending; "" where that is the expected format.
     """
     text = re.sub(r"\A(?:\s*#[^\n]*\n)*\s*", "", text)
     for pattern, name, ending in _BEGINNINGS:
@@ -175,7 +174,7 @@ def _looks_like(start, kind):
 
 
 def relative_notes(*names):
-    """A warning of terms that are IRIs of files here, as relative IRIs become, in lists of terms; [] without any."""
+    """[a warning], where lists of terms hold IRIs of files, as relative IRIs become; else []."""
     local = [term[1:-1] for terms in names for term in terms if term.startswith("<file:")]
     if not local:
         return []
@@ -185,25 +184,12 @@ def relative_notes(*names):
     ]
 
 
-def _other_prefixes(path, kind):
-    """Prefixes that the parser does not report: namespaces of RDF/XML, and of a @context in JSON-LD."""
+def _xml_prefixes(path):
+    """The namespaces of a file of RDF/XML, which the parser does not report."""
     with (gzip.open if is_packed(path) else open)(path, "rb") as file:
-        if kind == "RDF_XML":
-            head = file.read(1 << 16).decode("utf-8", "replace")
-            found = re.findall(r"""xmlns(?::([^\s=]+))?\s*=\s*["']([^"'&]+)["']""", head)
-            return {prefix: namespace for prefix, namespace in found if prefix != "xml"}
-        if kind != "JSON_LD":
-            return {}
-        try:
-            value = json.loads(file.read())
-        except ValueError:
-            return {}
-
-    def dicts(value):
-        return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict)]
-
-    pairs = [pair for item in dicts(value) for each in dicts(item.get("@context")) for pair in each.items()]
-    return {key: text for key, text in pairs if isinstance(text, str) and text[-1:] in tuple("/#:") and key[:1] != "@"}
+        head = file.read(1 << 16).decode("utf-8", "replace")
+    found = re.findall(r"""xmlns(?::([^\s=]+))?\s*=\s*["']([^"'&]+)["']""", head)
+    return {prefix: namespace for prefix, namespace in found if prefix != "xml"}
 
 
 def terms_of(line):
@@ -305,13 +291,6 @@ class Prefixes:
             if name and not re.search("[\t\n\r]", name) and self.term(name) == term:
                 return name
         return self.shorten(term[1:-1]) if term.startswith("<") else term
-
-    def names(self, terms):
-        """The names of many terms."""
-        if self.namespaces:
-            return list(map(self.name, terms))
-        web = "<http://", "<https://"  # with no prefix there is nothing that these could be mistaken for
-        return [term[1:-1] if term.startswith(web) else self.name(term) for term in terms]
 
     def term(self, name):
         """The N-Triples term of a name. A name that is not an IRI becomes one (`made_term`), and so does a blank node,

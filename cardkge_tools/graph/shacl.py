@@ -16,7 +16,7 @@ from cardkge_tools.graph.spelling import Known
 COUNTS = "minCount", "maxCount", "qualifiedMinCount", "qualifiedMaxCount"
 TARGETS = "targetClass", "targetNode", "targetSubjectsOf", "targetObjectsOf"
 INNER = "property", "node", "and"  # shapes that must all hold
-CHOICES = "or", "xone", "not"  # shapes that need not hold, which are not read
+CHOICES = "or", "xone", "not"  # shapes that need not hold; they are not read
 CARDINALITIES = "minCardinality", "maxCardinality", "cardinality"
 QUALIFIED = "minQualifiedCardinality", "maxQualifiedCardinality", "qualifiedCardinality"
 AT_LEAST_ONE = "someValuesFrom", "hasValue", "hasSelf"
@@ -126,7 +126,7 @@ class _Reader:
         self.index, self.path = index, index.path
         self.names = rdf.Prefixes(rdf.WELL_KNOWN | index.prefixes)
         self.found = {}  # key -> Bound
-        self.visited = set()  # shapes and restrictions that were read, or that the notes speak of
+        self.visited = set()  # shapes and restrictions that were read, or that a note names
         self.unread = collections.Counter()
 
     def notes(self):

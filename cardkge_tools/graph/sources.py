@@ -16,7 +16,7 @@ import numpy as np
 from cardkge import CardkgeError, triple_keys
 from cardkge_tools import SPLITS
 from cardkge_tools.graph import rdf
-from cardkge_tools.graph.graphs import later_occurrences, refuse_statements
+from cardkge_tools.graph.graphs import ids_of, later_occurrences, new_vocabularies, quoted, refuse_statements
 from cardkge_tools.graph.spelling import first_lines_warnings, plain_form
 from cardkge_tools.shell.files import read_blocks, without_gz
 
@@ -30,8 +30,7 @@ class Triples:
     """Triples as ids while files are read. The names are terms of RDF, or fields of tables."""
 
     def __init__(self):
-        # name -> id; a new name that is looked up gets the next id
-        self.entities, self.relations = (collections.defaultdict(itertools.count().__next__) for _ in range(2))
+        self.entities, self.relations = new_vocabularies()
         self.ids = array.array("i")  # head, relation, tail, head, ...
         self.counts = collections.Counter()
 
@@ -45,12 +44,7 @@ class Triples:
 
     def add(self, names):
         """Add triples, a list of names: head, relation, tail, head, ..."""
-        ids = np.empty((len(names) // 3, 3), np.int32)
-        ids[:, 1] = np.fromiter(map(self.relations.__getitem__, names[1::3]), np.int32, len(ids))
-        ends = names[:]
-        del ends[1::3]
-        ids[:, ::2] = np.fromiter(map(self.entities.__getitem__, ends), np.int32, len(ends)).reshape(-1, 2)
-        self.ids.frombytes(ids.tobytes())
+        self.ids.frombytes(ids_of((names[::3], names[1::3], names[2::3]), self.entities, self.relations).tobytes())
 
     def first_lines(self, tables):
         """Warnings of first lines that look like headers. tables: file -> (its first triple, the one after it)."""
@@ -278,7 +272,7 @@ def read_table(path, triples, options, delimiter=None, numbers=None):
             elif any(character in name for name in triple for character in "\t\n\r"):
                 fault = "a tab or a line's end inside a name"
             if fault:
-                raise CardkgeError(f"{path}:{at}: {fault}: {_quoted(row)}")
+                raise CardkgeError(f"{path}:{at}: {fault}: {quoted(row)}")
             for name, column in columns:
                 if row[column].strip():
                     numbers.add(name, triples.entities[triple[0]], row[column])
@@ -299,12 +293,6 @@ def _not_blank(rows, counts):
             yield at, row
         else:
             counts["blank lines skipped"] += 1
-
-
-def _quoted(row):
-    """The beginning of a line, for a message."""
-    line = repr("\t".join(row))
-    return line if len(line) <= 80 else line[:76] + "..." + line[0]
 
 
 # --- OpenKE folders
@@ -334,7 +322,7 @@ def read_openke(folder, triples):
                 fields = line.split()
                 ids = [int(field) for field in fields if re.fullmatch("[0-9]{1,9}", field)]
                 if len(ids) != 3 or len(fields) != 3 or any(i >= n for i, n in zip(ids, limits)):
-                    raise CardkgeError(f"{path}:{at}: expected ids of head, tail and relation, found {_quoted(fields)}")
+                    raise CardkgeError(f"{path}:{at}: expected ids of head, tail and relation, found {quoted(fields)}")
                 names += entities[ids[0]], relations[ids[2]], entities[ids[1]]
             triples.add(names)
         sizes[split] = len(triples) - before
@@ -342,7 +330,7 @@ def read_openke(folder, triples):
 
 
 def _openke_rows(path):
-    """Yield (line number, line) after the first line, whose number is checked at the end."""
+    """Yield (line number, line) after the first line, which must be the number of the others."""
     expected, found = None, 0
     for number, text in read_blocks(path):
         for at, line in enumerate(text[:-1].split("\n"), number):
@@ -363,10 +351,10 @@ def _openke_names(path):
     for at, line in _openke_rows(path):
         fields = line.rsplit("\t" if "\t" in line else None, 1)  # some files have a space in place of the tab
         if len(fields) != 2 or not re.fullmatch("[0-9]{1,9}", fields[1].strip()) or int(fields[1]) in names:
-            raise CardkgeError(f"{path}:{at}: expected a name, a tab and a new id, found {_quoted(fields)}")
+            raise CardkgeError(f"{path}:{at}: expected a name, a tab and a new id, found {quoted(fields)}")
         if not fields[0] or any(character in fields[0] for character in "\t\r"):
             fault = "expected a name without tabs and carriage returns, found"
-            raise CardkgeError(f"{path}:{at}: {fault} {_quoted(fields)}")
+            raise CardkgeError(f"{path}:{at}: {fault} {quoted(fields)}")
         names[int(fields[1])] = fields[0]
     if sorted(names) != list(range(len(names))):
         from_1 = sorted(names) == list(range(1, 1 + len(names)))

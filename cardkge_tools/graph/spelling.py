@@ -1,4 +1,4 @@
-"""Names as people write them: which look the same, which make a header, and how one is found."""
+"""Names as people write them: names that look the same, words of a header, and how a name is found."""
 
 import collections
 import contextlib
@@ -67,8 +67,8 @@ def is_header(fields):
 
 
 def first_lines_warnings(splits, names, others=()):
-    """A warning of first lines that look like a header: their fields are words for columns, or names found in no other
-    line.
+    """A warning of first lines that look like a header: their fields are words for columns, or names that no other line
+    has.
 
     splits: a dict of file or split to its triples (n, 3), in the order of the lines. others: more triples of the graph.
     names: (names of entities, names of relations), by id.

@@ -1,4 +1,4 @@
-"""`split`: train, valid and test from one file of triples; and what of the test triples a split gives away (leakage).
+"""`split`: train, valid and test from one file of triples; and leakage: how much of test a split gives away.
 
 *Related relations.* For relations r and s, the share of r in s is the part of the pairs (h, t) of r that are pairs of s
 as well; the share of r in the inverse of s, the part whose (t, h) is. Loops (h = t) count for neither. Two relations
@@ -15,12 +15,13 @@ from pathlib import Path
 import click
 import numpy as np
 
-from cardkge import CardkgeError
+from cardkge import CardkgeError, triple_keys
 from cardkge_tools import SPLIT_FILES, SPLITS, TRIPLE_FILES
 from cardkge_tools.graph.exchange import write_triples
-from cardkge_tools.graph.graphs import load_triples
+from cardkge_tools.graph.graphs import load_triples, open_data
+from cardkge_tools.graph.spelling import counted_look_alikes
 from cardkge_tools.shell.files import make_folder, replace_file, write_report
-from cardkge_tools.shell.terminal import table, warn
+from cardkge_tools.shell.terminal import brief, table, warn
 
 SHARE, SUPPORT = 0.5, 2
 
@@ -178,6 +179,107 @@ def leaks(dataset, split="test"):
     return sorted(found, key=lambda leak: (-leak.count, leak.relation, leak.other)), tuple(affected)
 
 
+def show_data_set(dataset, report):
+    """Prints a `data_report`: the sizes of a data set, a triple of each relation, and what train gives away of test."""
+    splits = [getattr(dataset, split) for split in SPLITS]
+    click.echo(f"{dataset.folder}: {dataset.n_entities:,} entities, {dataset.n_relations:,} relations\n")
+    rows = []
+    for relation, relation_name in enumerate(dataset.relations):
+        chosen = [triples[triples[:, 1] == relation] for triples in splits]
+        h, _, t = next(triples[0] for triples in chosen if len(triples))
+        counts = [f"{len(triples):,}" for triples in chosen]
+        rows.append([relation_name, dataset.entities[h], dataset.entities[t], *counts])
+    rows.append(["(all)", "", "", *(f"{len(triples):,}" for triples in splits)])
+    table(rows, ["relation", "for example, head", "tail", *SPLITS], "lll")
+    show_related(report["related"])
+    show_leakage(report["leakage"], len(dataset.test))
+    show_look_alikes(report["look_alikes"])
+
+
+def show_look_alikes(look_alikes):
+    """A table of names that look the same but are spelt differently."""
+    rows = [
+        [what, f"{found['names']:,}", f"{found['forms']:,}", *(brief(ascii(name)) for name in found["example"][:2])]
+        for what, found in look_alikes.items()
+        if found["names"]
+    ]
+    if rows:
+        click.echo("\nnames that differ only in Unicode form (NFC) or in spaces at their ends:\n")
+        table(rows, ["", "names", "when written alike", "for example", "and"], "lrrll")
+
+
+def show_related(related):
+    """A table of relations that say the same."""
+    if related:
+        click.echo("\nrelations that say the same (the share of each one's triples that have a twin in the other):\n")
+        rows = [
+            [e["kind"], e["relation"], e["other"], f"{e['pairs']:,}", *(f"{100 * s:.1f}" for s in e["shares"])]
+            for e in related
+        ]
+        table(rows, ["", "relation", "other", "pairs", "of relation %", "of other %"], "lll")
+
+
+LEAKS = {
+    "in_train": "in train too",
+    "in_valid": "in valid too",
+    "inverse_in_train": "turned round in train, by any relation",
+    "duplicate_in_train": "in train by another relation",
+    "unseen_entities": "with an entity that train does not have",
+}
+
+
+def show_leakage(leakage, test):
+    """Tables of what train gives away of test."""
+    click.echo("\nwhat train gives away of test:\n")
+    rows = [[title, f"{leakage[name]:,}", f"{100 * leakage[name] / max(test, 1):.2f}"] for name, title in LEAKS.items()]
+    table(rows, [f"of {test:,} test triples", "", "%"])
+    rows = []
+    for pair in leakage["pairs"][:20]:
+        other, share = "turned round, " * pair["inverse"] + pair["other"], 100 * pair["count"] / pair["triples"]
+        rows.append([pair["relation"], other, f"{pair['count']:,}", f"{pair['triples']:,}", f"{share:.1f}"])
+    if rows:
+        click.echo("")
+        table(rows, ["test triples of", "are in train as", "", "of", "%"], "ll")
+
+
+def show_data(name, columns, json_file):
+    """`data show`: shows and writes the report of a data set."""
+    dataset = open_data(name, columns)
+    report = data_report(dataset)
+    if write_report(json_file, report):
+        show_data_set(dataset, report)
+
+
+def data_report(dataset):
+    """Sizes and leakage of a data set, a dict for JSON."""
+    sizes, names = (dataset.n_entities, dataset.n_relations), dataset.relations
+    splits = {split: np.asarray(getattr(dataset, split)) for split in SPLITS}
+    related = related_relations(np.unique(dataset.known, axis=0), *sizes)
+    found, (inverse, same) = leaks(dataset)
+    keys = {split: triple_keys(*triples.T, *sizes) for split, triples in splits.items()}
+    seen = np.zeros(sizes[0], bool)
+    seen[splits["train"][:, ::2]] = True
+    leakage = {f"in_{split}": int(np.isin(keys["test"], keys[split]).sum()) for split in ("train", "valid")}
+    leakage |= {"inverse_in_train": inverse, "duplicate_in_train": same}
+    leakage["unseen_entities"] = int((~seen[splits["test"][:, ::2]]).any(1).sum())
+    leakage["pairs"] = [
+        {"relation": names[e.relation], "other": names[e.other], "inverse": e.inverse, "count": e.count}
+        | {"triples": e.total}
+        for e in found
+    ]
+    counts = {split: np.bincount(triples[:, 1], minlength=sizes[1]).tolist() for split, triples in splits.items()}
+    return {
+        "folder": str(dataset.folder),
+        "entities": sizes[0],
+        "relations": {name: {split: counts[split][r] for split in SPLITS} for r, name in enumerate(names)},
+        **{split: len(triples) for split, triples in splits.items()},
+        "warnings": list(dataset.warnings),
+        "related": [related_record(each, names) for each in related],
+        "leakage": leakage,
+        "look_alikes": counted_look_alikes(dataset.entities, names),
+    }
+
+
 # --- the command
 
 
@@ -237,17 +339,17 @@ def split_folder(folder, out, shares=(0.05, 0.1), seed=0, group=True, columns="h
 
 
 def run_split(folder, out, group, json_file, options):
-    """Split a folder and say what came of it."""
+    """`split`: split a folder and show the result."""
     shares = options.pop("valid"), options.pop("test")
     parts = split_folder(folder, out, shares, group=group, **options)
     for message in parts.warnings:
         warn(message)
     for split, number in parts.wanted.items():
         if parts.sizes[split] < 0.9 * number:
-            warn(f"{split}: {parts.sizes[split]:,} triples, {number:,} were wanted: train needs the others")
+            warn(f"{split}: {parts.sizes[split]:,} triples, expected {number:,}: train needs the others")
     related = [related_record(each, parts.relations) for each in parts.related]
-    together = parts.groups if group else 0
-    if not write_report(json_file, {"folder": str(out), **parts.sizes, "related": related, "kept_together": together}):
+    report = {"folder": str(out), **parts.sizes, "related": related, "kept_together": parts.groups if group else 0}
+    if not write_report(json_file, report):
         return
     click.echo(f"{out}: " + ", ".join(f"{number:,} {split}" for split, number in parts.sizes.items()))
     if related:

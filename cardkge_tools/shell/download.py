@@ -63,7 +63,7 @@ def _data_folders():
 
 
 def where_to_put(name):
-    """What to do where a data set is missing, as text."""
+    """The text that says what to do where a data set is missing."""
     folders = " or ".join(str(folder / name) for folder in _data_folders())
     return (
         f"put its train.txt, valid.txt and test.txt into {folders} (folders are looked for in"

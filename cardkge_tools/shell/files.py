@@ -7,6 +7,7 @@ import errno
 import functools
 import gzip
 import io
+import itertools
 import json
 import os
 import shutil
@@ -26,7 +27,7 @@ def is_packed(path):
 
 
 def without_gz(path):
-    """A path as text, without the `.gz` at its end."""
+    """The text of a path, without the `.gz` at its end."""
     return os.fspath(path)[:-3] if is_packed(path) else os.fspath(path)
 
 
@@ -247,23 +248,24 @@ def check_version(path, version, remedy=REMEDY, oldest=1, newest=FORMAT_VERSION)
         )
 
 
-def json_bytes(value):
+def json_bytes(value, **options):
     """A value as the bytes of a JSON file. Floats keep their bits: they are written by repr. Half letters, which a path
     that is not UTF-8 has, become escapes."""
-    return (json.dumps(value, indent=2, ensure_ascii=False, default=float) + "\n").encode(errors="backslashreplace")
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=float, **options) + "\n"
+    return text.encode(errors="backslashreplace")
 
 
 def write_json(path, value):
-    """Write JSON to a file, or to stdout for "-"."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    """Writes JSON to a file, or to stdout for "-"."""
+    content = json_bytes(value, allow_nan=False)
     if path == "-":
-        sys.stdout.write(text.encode(errors="backslashreplace").decode())
-        return
-    replace_file(path, lambda file: file.write(text.encode(errors="backslashreplace")))
+        sys.stdout.write(content.decode())
+    else:
+        replace_file(path, lambda file: file.write(content))
 
 
 def is_stdout(path):
-    """Whether the path is stdout, so that a table must not follow the JSON there."""
+    """Whether the path is stdout, where no table may follow the JSON."""
     return path is not None and (path == "-" or os.fspath(path) == "/dev/stdout")
 
 
@@ -367,11 +369,9 @@ def make_folder(out, made):
 def numbered_folder(parent, made):
     """Makes the folder of the next free number under `parent`."""
     taken = [int(entry.name) for entry in parent.iterdir() if entry.name.isdecimal()]
-    following = max(taken, default=0) + 1
-    while True:
-        folder = parent / f"{following:04d}"
+    for number in itertools.count(max(taken, default=0) + 1):
+        folder = parent / f"{number:04d}"
         with contextlib.suppress(FileExistsError):  # another process was quicker
             folder.mkdir()
             made.insert(0, folder)
             return folder
-        following += 1

@@ -1,4 +1,4 @@
-"""The options that several commands share, `train`'s among them; without NumPy until they are checked."""
+"""The options that several commands share, with those of `train`; they need NumPy only to be checked."""
 
 import math
 import re
@@ -11,6 +11,9 @@ from cardkge_tools.shell.terminal import (
     FILE,
     FOLDER,
     OUTPUT,
+    PROBABILITY,
+    SEED,
+    SHARE,
     Real,
     choice,
     option,
@@ -62,24 +65,12 @@ threads_option = option(
     "--threads", AT_LEAST_1, None, "How many threads; they change the time, not the result.  [default: all cores]"
 )
 acceptance_options = options(
-    option("--min-probability", Real(0, 1), 0.5, "Accept what is more probable than this."),
-    option(
-        "--precision",
-        Real(0, 1, min_open=True),
-        None,
-        "Accept as much, best first, as is true with at least this probability on average, in place of that.",
-    ),
+    option("--min-probability", PROBABILITY, 0.5, "Accept what is more probable than this."),
+    option("--precision", Real(0, 1, min_open=True), None, "In place of that: the least mean p of the accepted."),
 )
-conditions_option = option(
-    "--bounds",
-    str,
-    None,
-    "Bounds that p is given: mined, none or a file.  [default: those that the calibration was fitted through]",
-)
+conditions_option = option("--bounds", str, None, "mined, none or a file.  [default: those of the calibration]")
 fitting_options = options(
-    option(
-        "--bounds", str, None, "Bounds to fit through: mined, none or a file.  [default: those of the run's training]"
-    ),
+    option("--bounds", str, None, "mined, none or a file.  [default: those of the run's training]"),
     option(
         "--missing",
         FILE,
@@ -91,17 +82,20 @@ fitting_options = options(
         "--missing-elsewhere elsewhere",
         choice("none", "pooled"),
         "none",
-        "What no file has of relations without exact bounds: none, or the same part as of those with.",
+        "Missing from relations without exact bounds: none, or the same part as from those with exact bounds.",
     ),
-    option(
-        "--share",
-        Real(0, 1, min_open=True, max_open=True),
-        None,
-        "The part of the facts missing from train that valid holds, in every relation.  [default: by what is missing]",
-    ),
+    option("--share", SHARE, None, "Part of what train lacks that valid holds.  [default: by what is missing]"),
+)
+cluster_option = option(
+    "--cluster",
+    str,
+    None,
+    "Address of a Dask scheduler, whose workers share these files and do the work, with one thread each if --threads is"
+    " not given (extra: cluster).",
 )
 jobs_option = option("--jobs", AT_LEAST_1, 1, "Runs side by side, each in a process of its own.")
 trial_threads_option = option("--threads", AT_LEAST_1, None, "Threads of each run.  [default: cores / jobs]")
+SAMPLINGS = "exact", "uniform", "importance", "bernoulli"
 BY_LOSS = "default: by the sizes under softmax, else "
 training_options = options(  # the fields of Settings
     option(
@@ -111,12 +105,7 @@ training_options = options(  # the fields of Settings
         "Scoring function; or PATH.py:CLASS, a subclass of cardkge.Model, which the plain Algorithm 1 trains."
         f"  [{BY_LOSS}distmult]",
     ),
-    option(
-        "--dim",
-        AT_LEAST_1,
-        None,
-        f"Size k of an embedding.  [{BY_LOSS}200 distmult, 150 complex, 100 ermlp and one's own]",
-    ),
+    option("--dim", AT_LEAST_1, None, f"Size k of an embedding.  [{BY_LOSS}200 distmult, 150 complex, 100 others]"),
     option("--hidden", AT_LEAST_1, 100, "Hidden units (ermlp)."),
     option("--epochs", AT_LEAST_0, None, f"Passes over the train split.  [{BY_LOSS}200]"),
     option("--batches", AT_LEAST_1, None, f"Mini-batches per epoch.  [{BY_LOSS}10]"),
@@ -127,61 +116,28 @@ training_options = options(  # the fields of Settings
     option("--margin", Real(min=0), 0.5, "Margin between probabilities (hinge)."),
     option("--optimizer", choice("adagrad", "sgd"), "adagrad", "Update rule."),
     option("--learning-rate", Real(min=0, min_open=True), None, f"Step size.  [{BY_LOSS}0.1]"),
-    option(
-        "--schedule", choice("constant", "late"), None, f"late: from half of the run on down to 0.  [{BY_LOSS}constant]"
-    ),
+    option("--schedule", choice("constant", "late"), None, f"late: to 0 from half of the run.  [{BY_LOSS}constant]"),
     option("--decay", Real(min=0), 0.0, "Divide the learning rate by 1 + decay * epoch (sgd)."),
     option("--accumulator", Real(min=0), None, f"Where sums of squared gradients start (adagrad).  [{BY_LOSS}0.1]"),
     option("--l2", Real(min=0), 0.0, "Weight of l2/2 ||row||^2 for the rows of each example."),
     option("--n3", Real(min=0), None, "Weight of the cubed moduli of the rows of each query (softmax)."),
-    option(
-        "--relation-weight",
-        Real(min=0),
-        None,
-        "Weight of the loss of (h, ?, t), beside those of its ends (softmax).  [default: by the sizes]",
-    ),
-    option(
-        "--project", choice("unit", "none"), None, f"Entity rows to norm 1 after each step, or not.  [{BY_LOSS}unit]"
-    ),
-    click.option(
-        "--reciprocal/--no-reciprocal", default=None, help="Relation rows of their own for (?, r, t) (softmax)."
-    ),
+    option("--relation-weight", Real(min=0), None, "Weight of the loss of (h, ?, t) (softmax).  [default: by sizes]"),
+    option("--project", choice("unit", "none"), None, f"unit: entity rows to norm 1 after each step.  [{BY_LOSS}unit]"),
+    click.option("--reciprocal/--no-reciprocal", default=None, help="Own relation rows for (?, r, t) (softmax)."),
     option("--softmax-candidates", AT_LEAST_0, None, "Entities drawn for a batch, beside its own. 0: all (softmax)."),
-    option(
-        "--no-loops", bool, False, "No (x, r, x) as an answer where train has none: changes the protocol (softmax)."
-    ),
+    option("--no-loops", bool, False, "No (x, r, x) as an answer if train has none: another protocol (softmax)."),
     option("--bounds", str, "none", "Cardinality bounds: mined (from train), none, or a bounds file."),
-    option(
-        "--lambda penalty_weight",
-        Real(min=0),
-        None,
-        f"Weight of the cardinality penalty, where there are bounds.  [{BY_LOSS}0.01]",
-    ),
-    option(
-        "--extra-negatives",
-        bool,
-        False,
-        "A control: what the regulariser would draw, for every relation, as negatives; bounds play no part.",
-    ),
-    option(
-        "--sampling",
-        choice("exact", "uniform", "importance", "bernoulli"),
-        "uniform",
-        "How the objects of a sum X_hr are drawn.",
-    ),
+    option("--lambda penalty_weight", Real(min=0), None, f"Weight of the cardinality penalty.  [{BY_LOSS}0.01]"),
+    option("--extra-negatives", bool, False, "A control: the regulariser's draws, for every relation, as negatives."),
+    option("--sampling", choice(*SAMPLINGS), "uniform", "How the objects of a sum X_hr are drawn."),
     option("--inclusion", choice("frequency", "uniform"), "frequency", "Chance of an object (bernoulli)."),
     option("--subjects", AT_LEAST_1, 10, "Subjects (mu) per bounded relation and step."),
     option("--objects", AT_LEAST_1, 100, "Objects (omega) per bounded relation and step."),
     option("--subject-pool", choice("relation", "entities"), "relation", "Heads of the relation, or all."),
-    option("--seed", click.IntRange(0, 2**32 - 1), 0, "Seed of everything random."),
+    option("--seed", SEED, 0, "Seed of everything random."),
     option("--dtype", choice("float32", "float64"), "float32", "Precision of the parameters."),
-    option(
-        "--validate-every",
-        AT_LEAST_0,
-        None,
-        f"Epochs between validations; the best (hits@10; softmax: MRR) is kept. 0: none.  [{BY_LOSS}0]",
-    ),
-    option("--patience", AT_LEAST_0, 0, "Stop after so many validations with no better one. 0: never."),
+    option("--validate-every", AT_LEAST_0, None, f"Epochs between validations; 0: none.  [{BY_LOSS}0]"),
+    option("--patience", AT_LEAST_0, 0, "Stop after that many validations without a better hits@10 (softmax: MRR)."),
 )
 
 

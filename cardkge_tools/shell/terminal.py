@@ -107,7 +107,7 @@ def choice(*values):
 
 
 class NotEmpty:
-    """Refuses empty text: the path "" would be the working directory, which nobody has asked for."""
+    """Refuses empty text: the path "" would be the working directory."""
 
     def convert(self, value, param, ctx):
         if value == "":
@@ -140,7 +140,8 @@ def options(*several):
     return decorate
 
 
-AT_LEAST_0, AT_LEAST_1 = click.IntRange(0, 10**9), click.IntRange(1, 10**9)
+AT_LEAST_0, AT_LEAST_1, SEED = click.IntRange(0, 10**9), click.IntRange(1, 10**9), click.IntRange(0, 2**32 - 1)
+SHARE, PROBABILITY = Real(0, 1, min_open=True, max_open=True), Real(0, 1)
 
 
 def is_input(path):
@@ -179,14 +180,14 @@ def was_given(context, name):
 
 
 def warn(message):
-    """A line on stderr that a user should see."""
+    """Prints a warning on stderr."""
     say(f"warning: {shortened(message)}", err=True)
 
 
 @contextlib.contextmanager
 def going_on(err=False):
     """Lets the work inside go on where its output cannot be written: the reader has gone (`| head`), or the disk is
-    full, which one warning tells."""
+    full; a warning tells the latter."""
     try:
         yield
     except OSError as error:
@@ -259,7 +260,7 @@ def tell_replaced(*paths):
 
 
 def interval(lower, upper):
-    """A bound as text: [0, 2], or [0, inf) where there is no upper one."""
+    """The text of a bound: [0, 2], or [0, inf) without an upper bound."""
     return f"[{lower:.15g}, {upper:.15g}" + (")" if math.isinf(upper) else "]")
 
 
@@ -290,7 +291,7 @@ def held_signals():
 
 
 def this_command():
-    """How the user has called this program: messages begin with it where they say what to call next."""
+    """How the user has called this program: messages that propose a command begin with it."""
     name = sys.argv[0]
     return f"python {shlex.quote(name)}" if os.path.basename(name) == "cli.py" else "cardkge"
 
@@ -325,7 +326,7 @@ def counter(what):
 
 
 class Progress:
-    """Shows training: one line redrawn on a terminal, at most about PLAIN_LINES lines elsewhere."""
+    """Shows how far training is: one line, redrawn, on a terminal; about PLAIN_LINES lines elsewhere."""
 
     def __init__(self, run, n_triples, examples=1.0):
         self.examples = examples  # in a step
@@ -363,7 +364,7 @@ class Progress:
         self.drawn = time.monotonic()
 
     def left(self, done):
-        """How long the rest will take, as text."""
+        """The text that says how long the rest will take."""
         if done <= self.first:
             return ""
         seconds = (time.monotonic() - self.start) / (done - self.first) * (self.last - done)

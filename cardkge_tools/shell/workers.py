@@ -1,4 +1,4 @@
-"""Work side by side: trials, in processes of this machine or on a Dask cluster, and the parts of a command there."""
+"""Work side by side: trials, in processes of this machine or on a Dask cluster, and parts of a command on a cluster."""
 
 import contextlib
 import functools
@@ -37,11 +37,13 @@ def commands_of(task):
     return commands
 
 
-def perform(task, threads, processes):
+def perform(task, threads, processes=None):
     """Runs the commands that a trial still needs, each in its process. Returns the line of an error, or None.
 
     Waits for a process of this machine that works on the trial already: of another command, or of a worker that died.
+    processes: Processes that another thread may stop; None on a worker.
     """
+    processes = processes or Processes()
     while commands := commands_of(task):
         with sole_use(task["folder"]) as free:
             pass
@@ -50,20 +52,11 @@ def perform(task, threads, processes):
                 return "stopped"
             time.sleep(0.2)
             continue
-        code, errors = processes.run(
-            [*task["program"], *commands[0], "--threads", str(threads)],
-            cwd=task["directory"], env={**os.environ, **task["environment"]},
-        )  # fmt: skip
-        error = error_line(code, errors)
+        _, error = processes.run(task, commands[0], threads)
         # else another process has begun the trial since `sole_use` looked
-        if code and IN_USE not in error and commands_of(task) == commands:
+        if error and IN_USE not in error and commands_of(task) == commands:
             return error
     return None
-
-
-def perform_alone(task, threads):
-    """`perform` on a worker, which cannot be stopped from here."""
-    return perform(task, threads, Processes())
 
 
 def this_program():
@@ -84,21 +77,7 @@ def error_line(code, errors):
 
 def output_of(task, threads):
     """(what the command of a task writes to stdout, bytes; None), or (None, the line of an error)."""
-    command = [*task["program"], *task["command"], "--threads", str(threads)]
-    environment = {**os.environ, **task["environment"]}
-    try:
-        done = subprocess.run(
-            command, cwd=task["directory"], env=environment, stdin=subprocess.DEVNULL, capture_output=True
-        )
-    except OSError as error:
-        return None, cannot_start(error, command)
-    if done.returncode:
-        return None, error_line(done.returncode, done.stderr.decode("utf-8", "replace"))
-    return done.stdout, None
-
-
-def cannot_start(error, command):
-    return f"a process cannot be started: {error.filename or command[0]}: {error.strerror}"
+    return Processes().run(task, task["command"], threads)
 
 
 class Processes:
@@ -107,21 +86,26 @@ class Processes:
     def __init__(self):
         self.running, self.stopped, self.lock = set(), False, threading.Lock()
 
-    def run(self, command, **options):
-        """Runs a command to its end; returns its exit code and what it wrote to stderr. For several threads."""
+    def run(self, task, arguments, threads):
+        """Runs the program of a task with these arguments to its end. Returns (what it writes to stdout, bytes; None),
+        or (None, the line of an error). Several threads may call it."""
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with self.lock:
             if self.stopped:
-                return 1, "stopped"
-            quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+                return None, "stopped"
+            command = [*task["program"], *arguments, "--threads", str(threads)]
             try:
-                process = subprocess.Popen(command, **quiet, **options)
+                process = subprocess.Popen(
+                    command, cwd=task["directory"], env={**os.environ, **task["environment"]}, **pipes
+                )
             except OSError as error:
-                return 1, cannot_start(error, command)
+                return None, f"a process cannot be started: {error.filename or command[0]}: {error.strerror}"
             self.running.add(process)
-        errors = process.communicate()[1]
+        output, errors = process.communicate()
         with self.lock:
             self.running.discard(process)
-        return process.returncode, errors.decode("utf-8", "replace")
+        code = process.returncode
+        return (None, error_line(code, errors.decode("utf-8", "replace"))) if code else (output, None)
 
     def stop(self):
         """Ends all of them, and lets no other start."""
@@ -148,7 +132,7 @@ def carry_out(tasks, jobs, threads, cluster=None):
 
     if cluster:
         goes_on = "the same command goes on from here, once what runs on the workers has ended"
-        carry_out_on_cluster(tasks, functools.partial(perform_alone, threads=threads), cluster, report, goes_on)
+        carry_out_on_cluster(tasks, functools.partial(perform, threads=threads), cluster, report, goes_on)
         return failed
     processes = Processes()
     with held_signals() as caught, ThreadPoolExecutor(jobs) as pool:
@@ -178,7 +162,7 @@ def connected(client, address):
         needs = "certificates, which Dask's configuration names (distributed.comm.tls)"
         why = f"needs {needs}" if address.startswith(("tls://", "wss://")) else f"cannot be used here ({error})"
         kind = address.partition(":")[0]
-        raise CardkgeError(f"--cluster {address}: {kind} {why}; give tcp://HOST:PORT where there are none") from error
+        raise CardkgeError(f"--cluster {address}: {kind} {why}; give tcp://HOST:PORT without them") from error
     except (OSError, ValueError) as error:
         raise CardkgeError(f"{address}: no Dask scheduler answers there; start one with `dask scheduler`") from error
 
@@ -242,8 +226,8 @@ def carry_out_on_cluster(tasks, work, address, report, after):
                 ) from error
             threading.Thread(target=watch, daemon=True).start()
             backend, _ = joblib.parallel.get_active_backend()
-            # else joblib counts the workers' threads: with one it works in this process, and it never hands out more
-            # at once than it counted
+            # else joblib counts the workers' threads: with one it works in this process, and it hands out no more at
+            # once than it has counted
             backend.effective_n_jobs = lambda n_jobs: 1 + len(tasks)
             parallel = joblib.Parallel(n_jobs=-1, batch_size=1, return_as="generator_unordered")
             for number, result in parallel(joblib.delayed(one)(*each) for each in enumerate(tasks)):
