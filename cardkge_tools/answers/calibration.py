@@ -315,8 +315,7 @@ def _fitting_pairs(heads, relations, valid, sizes, bounds, rng):
     answered = KnownTails(valid, *sizes).count(heads, relations) > 0
     kept, weights = answered.copy(), np.ones(len(heads))
     most = max(PAIRS // sizes[1], min(1000, MOST_PAIRS // sizes[1]), 100)
-    parts = 2 * relations + (bounds.of(relations, heads)[:, 0] > 0)
-    parts = np.where(answered, -1, parts)
+    parts = np.where(answered, -1, 2 * relations + (bounds.of(relations, heads)[:, 0] > 0))
     order = np.argsort(parts, kind="stable")
     limits = np.searchsorted(parts[order], np.arange(2 * sizes[1] + 1))
     for first, last in itertools.pairwise(limits):
@@ -436,8 +435,7 @@ def read_calibration(path, relations, epoch):
         calibration = Calibration(parameters, centre, scale, *shares, value["bounds"], prior, unseen=unseen)
         others = np.array([row.get("share_of_others", row["share"]) for row in rows], np.float64)
         missing = Missing.of_rows(rows, calibration.share)
-        if missing is not None:
-            missing = dataclasses.replace(missing, others=others)
+        missing = missing and dataclasses.replace(missing, others=others)
         calibration = dataclasses.replace(calibration, missing=missing, others=others)
         shares.append(others)
         sound = parameters.shape == (len(relations), N_FEATURES + 2) and centre.shape == scale.shape == (3,)
