@@ -25,6 +25,7 @@ from cardkge_tools.shell.options import (
     jobs_option,
     json_option,
     moved_data,
+    number_options,
     refuse_both_thresholds,
     refuse_given,
     run_argument,
@@ -142,6 +143,7 @@ def mine(ctx, data, columns, population, confidence, likelihood, min_support, ou
 @click.option("--prefix", metavar="NAME=IRI", multiple=True, help="A prefix to shorten IRIs by; repeatable.")
 @option("--literals", choice("drop", "keep"), "drop", "Facts whose object is a literal.")
 @option("--type-relation", str, "rdf:type", "The relation that gives classes, by its short name or IRI.")
+@number_options
 @option("--keep-schema", bool, False, "Keep types, subclasses and other statements of schemas among the facts too.")
 @option("--columns", str, "hrt", "Tables: an order, or head, relation, tail by header names or numbers, with commas.")
 @option("--header", bool, False, "Tables: the first line names the columns.")
@@ -164,7 +166,7 @@ def import_(files, out, bounds, prefix, force, json_file, **options):
     triples.tsv    the facts; `split` makes train, valid and test of them
     types.tsv      entity, class
     prefixes.tsv   what the short names stand for
-    bounds.tsv     of --bounds
+    bounds.tsv     of --bounds, --number and --number-at-least
     """
     from cardkge_tools.graph.exchange import run_import
 
@@ -367,6 +369,7 @@ def calibrate(folder, data, json_file, threads, **options):
     "--known", choice("train", "valid", "all"), "all", "What is not new: facts of train; of train and valid; of all."
 )
 @acceptance_options
+@option("--guess", bool, False, "Names too that only a lower bound asks for, far beyond what the model expects.")
 @conditions_option
 @option("--out", OUTPUT, None, "TSV, or N-Triples (.nt); .gz packs either.  [default: TSV to the terminal]")
 @option(

@@ -917,7 +917,7 @@ def sets_within(x, log_rest, lower, upper, weights, ordered, found):
         return log_z, rest
     order = np.argsort(x) if ordered else np.arange(n)
     total, among_rest = members(order, p, q, rest, least, most, end, tilt, more, weights, found)
-    if ordered:
+    if ordered and n > 0:
         so_far = found[order[0]]
         for s in range(1, n):
             t = order[s]
@@ -942,13 +942,15 @@ def size_chances(starts, p, sizes):
 
 
 @compiled
-def condition_sets(first, last, starts, log_odds, lower, upper, weights, answers):
+def condition_sets(first, last, starts, log_odds, lower, upper, weights, unseen, answers):
     """answers[starts[i] : starts[i + 1]] = `conditioned` of these log odds, finite, lower[i], upper[i] (float64, less
-    the known tails), and weights[i] (or the only row of weights), for the sets i of a range; 0 throughout where no set
-    has such a size."""
+    the known tails), weights[i] and unseen[i] (or the only row of weights, the only mean), for the sets i of a range; 0
+    throughout where no set has such a size."""
     for i in range(first, last):
         x, found = log_odds[starts[i] : starts[i + 1]], answers[starts[i] : starts[i + 1]]
-        sets_within(x, -np.inf, lower[i], upper[i], weights[min(i, len(weights) - 1)], True, found)
+        mean = unseen[min(i, len(unseen) - 1)]
+        log_rest = math.log(mean) if mean > 0 else -np.inf
+        sets_within(x, log_rest, lower[i], upper[i], weights[min(i, len(weights) - 1)], True, found)
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -967,15 +969,15 @@ def odds_below(x, logit):
 
 @compiled
 def thinned_sets(first, last, chosen, starts, candidates, queries, parameters, values, gradients):
-    """values[i] = log P(V) of the (h, r) chosen[i], gradients[i] (1 + F + 1,) its gradient by the parameters, for i of
-    a range.
+    """values[i] = log P(V) of the (h, r) chosen[i], gradients[i] (1 + F + 2,) its gradient by the parameters and by the
+    logarithm of the mean number of unseen tails, for i of a range.
 
     starts (n + 1,): where the candidates of each (h, r) stand. candidates: log softmax, found (bool), weights, each
     (rows,); those of weight 1 are told apart. queries: features (n, F), lower and upper bounds less the known tails,
-    known shares and shares (n,), float64.
+    known shares, shares, and mean numbers of unseen tails (n,), float64.
     """
     log_softmax, found, weights = candidates
-    features, lower, upper, known_share, share = queries
+    features, lower, upper, known_share, share, unseen = queries
     longest = 0
     for i in range(first, last):
         longest = max(longest, starts[chosen[i] + 1] - starts[chosen[i]])
@@ -1001,18 +1003,23 @@ def thinned_sets(first, last, chosen, starts, candidates, queries, parameters, v
                 rest_x += each * by_x
                 rest_slope += each * by_x * log_softmax[t]
                 rest_ceiling += each * by_ceiling
-        log_rest, d_rest = math.log(rest) + unknown if rest > 0 else -np.inf, 0.0
+        of_rest, d_rest, d_unseen = rest * math.exp(unknown), 0.0, 0.0
         for thinned in range(2):  # Z, and then Z' of the candidates outside V
             m, sign, less, by = 0, 2.0 * thinned - 1.0, thinned * size, thinned * left
             for t in range(n):
                 if not (thinned and found[of[t]]):
                     x[m], places[m] = odds[t] + by, t
                     m += 1
+            drawn = of_rest * math.exp(by)  # the unseen are never in valid, so that nothing of them is taken off
+            log_rest = math.log(drawn + unseen[at]) if drawn + unseen[at] > 0 else -np.inf
             log_z, among_rest = sets_within(
-                x[:m], log_rest + by, lower[at] - less, upper[at] - less, ones, False, chances[:m]
+                x[:m], log_rest, lower[at] - less, upper[at] - less, ones, False, chances[:m]
             )
             value += sign * log_z
-            d_rest += sign * among_rest
+            if drawn > 0:
+                d_rest += sign * among_rest * (drawn / (drawn + unseen[at]))
+            if unseen[at] > 0:
+                d_unseen += sign * among_rest * (unseen[at] / (drawn + unseen[at]))
             for t in range(m):
                 d[places[t]] += sign * chances[t]
         by_x, by_slope, by_ceiling = 0.0, 0.0, 0.0
@@ -1025,6 +1032,6 @@ def thinned_sets(first, last, chosen, starts, candidates, queries, parameters, v
             by_slope += d_rest * rest_slope / rest
             by_ceiling += d_rest * rest_ceiling / rest
         values[i] = value
-        row[0], row[-1] = by_slope * slope, by_ceiling
+        row[0], row[-2], row[-1] = by_slope * slope, by_ceiling, d_unseen
         for f in range(features.shape[1]):
             row[1 + f] = by_x * features[at, f]

@@ -290,7 +290,7 @@ def conditional_outputs(log_odds, known, bounds, weights=(1.0,)):
 def thinned_likelihood_outputs(log_odds, rest, found, share, bounds):
     log_rest = math.log(rest) if rest else -math.inf
     what = np.array(log_odds, float), log_rest, np.array(found, bool), share, *bounds
-    value, d_odds, d_rest = thinned_likelihood(*what)
+    value, d_odds, d_rest, _ = thinned_likelihood(*what)  # version 5 has no unseen tails
     return {"log_probability": float(value), "d_log_odds": d_odds, "d_log_rest": d_rest}
 
 

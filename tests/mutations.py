@@ -177,7 +177,7 @@ ERRORS = [
     Error(
         "the odds at use without what is known",
         "cardkge_tools/answers/decoding.py",
-        "return of_train + np.log1p(-calibration.known_share[relations])",
+        "return of_train + np.log1p(-calibration.known_of(relations, numbered))",
         "return of_train",
         "tests/test_calibration.py::test_log_odds_have_a_ceiling_keep_the_order_and_can_be_inverted",
     ),
@@ -391,6 +391,27 @@ ERRORS = [
         "backward[j] = weights[min(j, len(weights) - 1)] * math.exp(",
         "backward[j] = max(weights[min(j, len(weights) - 1)], 0.1) * math.exp(",
         "tests/test_conditioning.py::test_a_hole_within_the_bounds",
+    ),
+    Error(
+        "unseen tails are thinned as if valid could hold them (kernel)",
+        "kernels.py",
+        "math.log(drawn + unseen[at]) if",
+        "math.log(drawn + unseen[at] * math.exp(by)) if",
+        "tests/test_calibration.py::test_the_kernel_is_the_definition",
+    ),
+    Error(
+        "names that only a lower bound asks for are accepted, guesses",
+        "cardkge_tools/answers/decoding.py",
+        "np.where(decoded.guesses, 0, room)",
+        "np.where(decoded.guesses, room, room)",
+        "tests/test_unseen.py::test_names_that_only_a_lower_bound_asks_for_are_guesses",
+    ),
+    Error(
+        "import --number: of several numbers of a head the smallest holds",
+        "cardkge_tools/graph/exchange.py",
+        "np.lexsort((exact, values, heads))",
+        "np.lexsort((exact, -values, heads))",
+        "tests/test_numbers.py::test_of_several_numbers_the_largest_holds",
     ),
 ]
 

@@ -212,6 +212,24 @@ def test_what_is_promised_and_kept_with_controls(bench, ring, capsys):
 
 
 @pytest.mark.thorough
+def test_numbers_of_single_heads(bench, ring, capsys):
+    """The whole answers of the eighty heads of the ring: each has its next, and e0 none that is said to be true."""
+    import wikicount
+
+    folder = ring / "ring"
+    lines = [f"e{i}\tr0\t{'1' if i else '0'}\t{f'e{(i + 1) % 80}' if i else ''}\t0\n" for i in range(80)]
+    (folder / "complete-sets.tsv").write_text("".join(lines))
+    (folder / "numbers.tsv").write_text("e50\tr1\t1\texact\ne51\tr1\t1\tat least\nstranger\tr1\t3\texact\n")
+    wikicount.main([str(folder), "--run", str(ring / "run-0"), "--settings", "none,numbers,closed,permuted"])
+    answers, counts, numbers, complete = tables_of(capsys.readouterr().out)
+    found = {tuple(row[:2]): row for row in answers[2:]}
+    assert len(found) == 8 and float(found["true numbers of half", "given"][2]) > 80
+    assert [row[:4] for row in numbers[2:]] == [["r1", "2", "2", numbers[2][3]]]
+    assert {row[0] for row in counts[2:]} > {"known tails alone", "mean of the relation"}
+    assert [row[:2] for row in complete[2:] if row[0].startswith("card_0")] == [["card_0: 0 or more", "40"]]
+
+
+@pytest.mark.thorough
 def test_a_graph_with_facts_taken_away(bench, ring, capsys):
     """From the taking away to the final run: what it promises is held against what was taken away."""
     import counts

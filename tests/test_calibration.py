@@ -106,7 +106,7 @@ def test_the_rest_is_many_improbable_candidates():
         np.testing.assert_allclose(folded[1], apart[1][:3], atol=5e-3)
         assert folded[2] == pytest.approx(apart[1][3:].sum(), abs=5e-3)
     # without bounds Z is a product: (1 + o) for each that is told apart, exp of the sum for the rest
-    value, d_odds, d_rest = thinned_likelihood(x, math.log(0.8), found, 0.4, 0, math.inf)
+    value, d_odds, d_rest, _ = thinned_likelihood(x, math.log(0.8), found, 0.4, 0, math.inf)
     o = np.exp(x)
     expected = 0.4 * o[0] / (1 + o[0]) * np.prod((1 + 0.6 * o[1:]) / (1 + o[1:])) * math.exp(-0.8 * 0.4)
     assert math.exp(value) == pytest.approx(expected, rel=1e-12) and d_rest == pytest.approx(-0.8 * 0.4, rel=1e-12)
@@ -164,18 +164,20 @@ def as_queries(queries):
         np.append(0, np.cumsum([len(q["found"]) for q in queries])), rows, column("features"),
         column("lower").astype(float), column("upper").astype(float),
         column("known_share"), column("share"), column("weight"), np.zeros(len(queries), int), np.zeros(3), np.ones(3),
+        np.array([q.get("unseen", 0.0) for q in queries]),
     )  # fmt: skip
 
 
 def by_kernel(queries, parameters, chosen=None):
     """(log P(V), its gradient) of each of the chosen Turns."""
     chosen = np.arange(len(queries.relations)) if chosen is None else chosen
-    values, gradients = np.empty(len(chosen)), np.empty((len(chosen), len(parameters)))
-    of = queries.features, queries.lower, queries.upper, queries.known_share, queries.share
+    values, gradients = np.empty(len(chosen)), np.empty((len(chosen), len(parameters) + 1))
+    of = queries.features, queries.lower, queries.upper, queries.known_share, queries.share, queries.unseen
     half = len(chosen) // 2
     for part in ((0, half), (half, len(chosen))):
         kernels.thinned_sets(*part, chosen, queries.starts, queries.rows, of, parameters, values, gradients)
-    return values, gradients
+    assert (gradients[queries.unseen[chosen] == 0, -1] == 0).all()
+    return values, gradients[:, : len(parameters) + queries.unseen.any()]
 
 
 def test_sizes_beyond_all_candidates_have_no_say():
@@ -190,15 +192,16 @@ def test_sizes_beyond_all_candidates_have_no_say():
 
 
 @settings(max_examples=60)
-@given(st.sampled_from(BOUNDS), st.integers(0, 10**6), st.sampled_from([0.3, 0.7, 1.2]))
-def test_the_kernel_is_the_definition(bounds, seed, spread):
+@given(st.sampled_from(BOUNDS), st.integers(0, 10**6), st.sampled_from([0.3, 0.7, 1.2]), st.booleans())
+def test_the_kernel_is_the_definition(bounds, seed, spread, unseen):
     rng = np.random.default_rng(seed)
-    queries = [drawn(rng, bounds) for _ in range(4)]
+    queries = [drawn(rng, bounds) | {"unseen": unseen * rng.uniform(0.1, 4)} for _ in range(4)]
     parameters = rng.normal(0, spread, 5)
-    chosen, zero = np.array([0, 2, 3]), np.zeros(5)
+    chosen, zero = np.array([0, 2, 3]), np.zeros(5 + unseen)
     values, gradients = by_kernel(as_queries(queries), parameters, chosen)
     for i, value, gradient in zip(chosen, values, gradients, strict=True):
-        expected = calibration_objective(parameters, [queries[i] | {"weight": 1.0}], zero, zero)
+        given = np.append(parameters, np.zeros(int(unseen)))
+        expected = calibration_objective(given, [queries[i] | {"weight": 1.0}], zero, zero)
         assert value == pytest.approx(-expected[0], rel=1e-9, abs=1e-9)
         np.testing.assert_allclose(gradient, -expected[1], rtol=1e-7, atol=1e-9 * max(1, abs(value)))
 
@@ -264,7 +267,7 @@ def test_the_fit_finds_what_the_data_was_drawn_from(lower, upper):
         *limits, np.zeros(n), np.full(n, v), np.ones(n), np.zeros(n, int),
         np.zeros(3), np.ones(3),
     )  # fmt: skip
-    fitted = fit(queries, 1, 1)[0]
+    fitted = fit(queries, 1, 1)[0, :-1]
     judged = [0] if lower == upper else [0, 1, 4, 7]
     values, gradients = by_kernel(queries, fitted)
     error = np.sqrt(np.maximum(np.diag(np.linalg.pinv(gradients.T @ gradients)), 0))
@@ -281,7 +284,7 @@ def test_a_relation_is_held_at_what_all_have_in_common():
     many[-2:] = [each | {"weight": 0.05} for each in many[-2:]]
     queries = as_queries(many)
     queries.relations = np.repeat([0, 1, 3], [200, 98, 2])  # 2 has no query
-    loose, tight = (fit(queries, 4, 1, precision) for precision in (0.05, 1e6))
+    loose, tight = (fit(queries, 4, 1, precision)[:, :-1] for precision in (0.05, 1e6))
     np.testing.assert_allclose(tight[:, :-1], np.tile(tight[2, :-1], (4, 1)), atol=1e-2)
     np.testing.assert_allclose(loose[2], np.append(tight[2, :-1], calibration.CEILING[0]), atol=1e-6)
     zero = np.zeros(N_FEATURES + 2)  # what is common is the fit of all, held at 0, the ceiling apart
@@ -289,7 +292,7 @@ def test_a_relation_is_held_at_what_all_have_in_common():
     assert np.abs(gradient[:-1]).max() < 0.1 and np.abs(loose[2, :-1]).max() > 0.02
     away = np.abs(loose - loose[2])[:, :-1].max(1)
     assert away[0] > 0.1 and away[0] > away[3] > away[2] == 0
-    np.testing.assert_array_equal(loose, fit(queries, 4, 2, 0.05))
+    np.testing.assert_array_equal(loose, fit(queries, 4, 2, 0.05)[:, :-1])
     # at the minimum of the definition: its gradient is 0
     centre = np.append(loose[2, :-1], calibration.CEILING[0])
     strength = np.append(np.full(N_FEATURES + 1, 0.05), calibration.CEILING[1])
@@ -322,7 +325,7 @@ def test_each_fact_of_valid_is_asked_once_while_the_others_are_known(graph, monk
     to all candidates and FOLDS times all pairs, shares of one part of valid, bounds less what is known."""
     model, train, valid = graph
     kept = {}
-    monkeypatch.setattr(calibration, "fit", lambda queries, *_: kept.update(queries=queries) or np.zeros((2, 8)))
+    monkeypatch.setattr(calibration, "fit", lambda queries, *_: kept.update(queries=queries) or np.zeros((2, 9)))
     bounds = np.array([[0.0, 9.0], [0.0, np.inf]])
     calibrate(model, (train, valid), [0.5, 0.2], bounds, threads=1)
     queries, scope = kept["queries"], cardkge.scope_pairs(train, 60, 2)
@@ -354,7 +357,7 @@ def test_the_log_softmax_is_over_what_is_not_known(graph, monkeypatch):
     model, train, valid = graph
     kept = {}
     monkeypatch.setattr(calibration, "BEST", 60)  # all are told apart
-    monkeypatch.setattr(calibration, "fit", lambda queries, *_: kept.update(queries=queries) or np.zeros((2, 8)))
+    monkeypatch.setattr(calibration, "fit", lambda queries, *_: kept.update(queries=queries) or np.zeros((2, 9)))
     calibrate(model, (train, valid), 0.5, None, threads=1)
     queries = kept["queries"]
     (head, relation), count = max(
@@ -388,7 +391,7 @@ def test_fit_and_use_have_the_same_candidates(graph, monkeypatch, loops):
     model, train, valid = graph
     kept = {}
     monkeypatch.setattr(calibration, "BEST", 60)
-    monkeypatch.setattr(calibration, "fit", lambda queries, *_: kept.update(queries=queries) or np.zeros((2, 8)))
+    monkeypatch.setattr(calibration, "fit", lambda queries, *_: kept.update(queries=queries) or np.zeros((2, 9)))
     bounds = GraphBounds([Bound("r0", 0, 3, inverse=True), Bound("r1", 0, 4, inverse=True)], ["r0", "r1"])
     found = calibrate(model, (train, valid), 0.5, bounds, threads=1, loops=loops)
     queries, known = kept["queries"], KnownTails(np.concatenate((train, valid)), 60, 2)
@@ -431,7 +434,7 @@ def test_nothing_is_lost_where_all_draws_fall_on_what_is_taken(graph, monkeypatc
     kept = {}
     monkeypatch.setattr(calibration, "BEST", 20)
     monkeypatch.setattr(calibration, "DRAWN", 1)
-    monkeypatch.setattr(calibration, "fit", lambda queries, *_: kept.update(queries=queries) or np.zeros((2, 8)))
+    monkeypatch.setattr(calibration, "fit", lambda queries, *_: kept.update(queries=queries) or np.zeros((2, 9)))
     calibrate(model, (train, valid), 0.5, np.array([[0.0, 50.0], [0.0, 50.0]]), threads=1)
     queries, loops = kept["queries"], [1, 0]
     together = np.add.reduceat(queries.rows[2], queries.starts[:-1])

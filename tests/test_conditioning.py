@@ -35,7 +35,7 @@ def by_kernel(sets):
     x, answers = np.concatenate([x for x, *_ in sets]), np.full(starts[-1], np.nan)
     lower, upper = (np.array([each[i] for each in sets], float) for i in (1, 2))
     weights = np.array([each[3] for each in sets], float)
-    kernels.condition_sets(0, len(sets), starts, x, lower, upper, weights, answers)
+    kernels.condition_sets(0, len(sets), starts, x, lower, upper, weights, np.zeros(1), answers)
     return np.split(answers, starts[1:-1])
 
 

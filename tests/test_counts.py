@@ -100,7 +100,7 @@ def test_weights_of_counts_against_enumeration(n, weights):
         found, expected = counts.conditioned(logs(odds), 0, np.inf, weights), enumerated_by_weight(odds, weights)
         np.testing.assert_allclose(found, expected, rtol=1e-12 * decades, atol=1e-290)
         answers, bounds = np.empty(n), (np.zeros(1), np.full(1, np.inf))
-        kernels.condition_sets(0, 1, np.array([0, n]), logs(odds), *bounds, np.array([weights]), answers)
+        kernels.condition_sets(0, 1, np.array([0, n]), logs(odds), *bounds, np.array([weights]), np.zeros(1), answers)
         np.testing.assert_allclose(answers, expected, rtol=1e-12 * decades, atol=1e-290)
 
 
@@ -229,10 +229,12 @@ def test_forty_thousand_candidates_and_a_bound_of_five_hundred(shift):
     starts = np.array([0, 40_000])
     for lower, upper in [(0, 500), (500, 500), (480, 500), (500, np.inf), (1, np.inf)]:
         answers = np.empty(40_000)
-        kernels.condition_sets(0, 1, starts, log_odds, np.array([lower]), np.array([upper]), ONE, answers)
+        kernels.condition_sets(0, 1, starts, log_odds, np.array([lower]), np.array([upper]), ONE, np.zeros(1), answers)
         assert ((answers >= 0) & (answers <= 1)).all()
         assert lower - 1e-9 <= answers.sum() <= upper + 1e-9
-    kernels.condition_sets(0, 1, starts, np.full(40_000, -800.0), np.array([500.0]), np.array([500.0]), ONE, answers)
+    kernels.condition_sets(
+        0, 1, starts, np.full(40_000, -800.0), np.array([500.0]), np.array([500.0]), ONE, np.zeros(1), answers
+    )
     np.testing.assert_allclose(answers, 500 / 40_000, rtol=1e-9)
 
 
@@ -268,8 +270,8 @@ def test_kernel_is_the_definition():
     lower, upper = (np.array([s[i] for s in sets], np.float64) for i in (1, 2))
     answers = np.full(len(log_odds), np.nan)
     half = len(sets) // 2
-    kernels.condition_sets(0, half, starts, log_odds, lower, upper, ONE, answers)
-    kernels.condition_sets(half, len(sets), starts, log_odds, lower, upper, ONE, answers)
+    kernels.condition_sets(0, half, starts, log_odds, lower, upper, ONE, np.zeros(1), answers)
+    kernels.condition_sets(half, len(sets), starts, log_odds, lower, upper, ONE, np.zeros(1), answers)
     for i, (x, low, high) in enumerate(sets):
         found = answers[starts[i] : starts[i + 1]]
         if low > len(x):

@@ -7,7 +7,7 @@ import pytest
 
 from cardkge import CardkgeError
 from cardkge_tools.answers.decoding import KnownTails
-from cardkge_tools.answers.missing import missing_facts, read_missing, unseen_tails
+from cardkge_tools.answers.missing import Missing, missing_facts, read_missing, unseen_tails
 from cardkge_tools.graph.bounds import Bound, GraphBounds
 from cardkge_tools.graph.rdf import Prefixes
 
@@ -44,13 +44,28 @@ def test_exact_numbers_say_what_is_missing():
     np.testing.assert_allclose(found.known_share("all"), [60 / 100, found.share[1]])
 
 
-def test_a_tail_of_one_fact_alone_is_one_that_the_graph_might_lack():
-    """Of r0's facts, 5 is a tail twice, 6 is one of r1 too, 7 a head elsewhere; 4 stands in this fact alone."""
+def test_tails_seen_once_say_how_many_have_not_been_seen():
+    """Of r0's five facts, two have 5 as a tail; 6, 7, 4 are seen once with r0, though 6 is a tail of r1, 7 a head."""
     answers = KnownTails(np.array([[0, 0, 5], [1, 0, 5], [2, 0, 6], [3, 0, 7], [3, 0, 4], [0, 1, 6], [7, 1, 0]]), 8, 3)
-    assert unseen_tails(answers, 3).tolist() == [1 / 5, 0, 1]
+    assert unseen_tails(answers, 3).tolist() == [3 / 5, 1, 1]
+
+
+def test_a_tail_of_one_fact_alone_is_one_that_a_closed_range_might_lack():
+    """Of r0's 20 facts 18 have tails seen twice; 18 and 19 are seen once with it, of which 19 is a tail of r1 too."""
+    rows = [[h, 0, 9 + h // 2] for h in range(18)] + [[0, 0, 18], [1, 0, 19], [2, 1, 19]]
+    assert unseen_tails(KnownTails(np.array(rows), 20, 2), 2).tolist() == [1 / 20, 1]
     data, bounds = toy()
     data.train = np.concatenate((data.train[:98], facts(HEADS[98:100], 0, [104, 105]), data.train[100:]))
     assert missing_facts(data, bounds).elsewhere[0] == pytest.approx((1 - 1 / 160) * 40)  # 105 stands once
+
+
+def test_unseen_tails_before_the_fit():
+    """u = 1/4, and v = 1/5 of 20 facts in valid, of 50 (h, r): 2 new ones each, and 2/3 unseen. None where the range is
+    closed, or no lower bound asks for tails."""
+    columns = np.array([20] * 3), np.zeros(3, int), np.zeros(3), ["assumed"] * 3, np.full(3, np.inf), np.full(3, 0.2)
+    found = Missing(*columns, unseen=np.array([0.25, 0.1, 0.25]))
+    before = found.unseen_before(np.repeat([0, 1, 2], 50), np.array([0, 1]))
+    np.testing.assert_allclose(before, [2 / 3, 0, 0])
 
 
 def test_deficits_are_signed():
@@ -137,3 +152,29 @@ def test_a_share_that_others_decide_is_said():
     few, bounds = toy((Bound("r0", 1, 1),))
     with pytest.raises(CardkgeError, match=r"no relation has exact numbers that can be used .*too few to use"):
         missing_facts(few, bounds, elsewhere="pooled")
+
+
+def test_heads_without_a_number_have_their_own_share():
+    """50 heads of r0 have a number, and two tails each: 20 of these are in valid, 30 in test. Of the others 10 are in
+    test, none in valid."""
+    data, _ = toy()
+    names = [f"e{i}" for i in range(106)]
+    own = [Bound("r0", 2, 2, subject=f"e{i}") for i in range(50)]
+    found = missing_facts(data, GraphBounds(own, data.relations, None, names))
+    assert found.source[0] == "numbers" and found.elsewhere[0] == 0
+    np.testing.assert_allclose(found.share, [20 / 50, 5 / 20])
+    np.testing.assert_allclose(found.others, [20 / 60, 5 / 20])  # of so few the share is that of all
+    data.valid = np.concatenate((data.valid, facts(HEADS[60:80], 0, np.full(20, 102))))
+    assert missing_facts(data, GraphBounds(own, data.relations, None, names)).others[0] == pytest.approx(20 / 30)
+
+
+def test_what_is_known_is_of_the_heads_that_have_numbers():
+    """r0's numbers are of 60 heads, with 20 facts in valid, 30 in test, ten nowhere; the others have ten in test."""
+    data, _ = toy()
+    names = [f"e{i}" for i in range(106)]
+    own = [Bound("r0", 2, 2, subject=f"e{i}") for i in [*range(50), *range(60, 70)]]
+    found = missing_facts(data, GraphBounds(own, data.relations, None, names))
+    assert found.elsewhere[0] == 10 and found.held.tolist() == [50, 20]
+    np.testing.assert_allclose(found.known_share("all"), [50 / 60, found.share[1]])
+    again = Missing.of_rows(found.rows(), found.share)
+    np.testing.assert_allclose(again.known_share("all"), [50 / 60, found.share[1]])

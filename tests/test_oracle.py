@@ -324,7 +324,7 @@ def test_the_calibration_kernel_reproduces_the_conditional_cases():
     x = np.concatenate([case["inputs"]["log_odds"] for case in cases])
     weights = [case["inputs"].get("weights", [1.0]) for case in cases]
     weights = np.array([row + row[-1:] * (6 - len(row)) for row in weights])
-    kernels.condition_sets(0, len(cases), starts, x, lower, upper, weights, answers)
+    kernels.condition_sets(0, len(cases), starts, x, lower, upper, weights, np.zeros(1), answers)
     expected = np.concatenate([case["outputs"]["probability"] for case in cases])
     np.testing.assert_allclose(answers, expected, rtol=1e-10, atol=1e-14)
 

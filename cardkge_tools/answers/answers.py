@@ -17,6 +17,7 @@ from cardkge_tools.answers.decoding import KnownTails, acceptable, block_of, com
 from cardkge_tools.answers.facts import bounds_in_use, fact_decoder, found_bounds
 from cardkge_tools.answers.opening import aligned_data
 from cardkge_tools.answers.runs import load_run
+from cardkge_tools.answers.sizes import GUESS
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.batches import Threads
 from cardkge_tools.engine.ranking import Queries, exact_scores, exact_sums, scored_blocks, sums_of_sigma
@@ -28,11 +29,12 @@ CHUNK = 64  # heads of (?, r, t) that are decoded at a time, best score first, a
 
 class Count(NamedTuple):
     """How many tails a head has (or heads a tail): the known ones, the expected number with these (None where the run
-    is not calibrated), and the bound (lower, upper)."""
+    is not calibrated), and the bound (lower, upper); said: what the bound asks for beyond that."""
 
     known: int
     expected: float | None
     bound: tuple[float, float]
+    said: str = ""
 
 
 class Completion(NamedTuple):
@@ -166,7 +168,12 @@ class Answers:
         p[known], accepted[known] = 1, True
         places = acceptable(decoded, room_left(self.decoder.bounds.of(relations, heads), decoded.known), 0.5)
         accepted[self._with_room(relation, head, decoded.ids[places])] = True
-        return scores, p, accepted, Count(len(known), float(decoded.expected()[0]), bound)
+        said = ""
+        if bound[0] > len(known) and self.decoder.calibration.unseen_of(relations)[0] > 0:
+            said = "; it counts tails that the graph lacks, so it may be more than the graph can answer"
+        if decoded.guesses[0]:
+            said += f"; by itself the model has a chance below {GUESS:g} for so many: new names are guesses"
+        return scores, p, accepted, Count(len(known), float(decoded.expected()[0]), bound, said)
 
     def _order(self, relation, given, scores, known):
         """Entities (N,), best score first, equals by id; without the loop, where the run was trained without."""
@@ -267,7 +274,7 @@ class Answers:
             with np.errstate(divide="ignore"):
                 odds = np.clip(np.log(given) - np.log1p(-given), -1e6, 1e6)
             ends = np.array([[least], [most]], float)
-            kernels.condition_sets(0, 1, np.array([0, len(new)]), odds, *ends, np.ones((1, 1)), p)
+            kernels.condition_sets(0, 1, np.array([0, len(new)]), odds, *ends, np.ones((1, 1)), np.zeros(1), p)
         in_scope = set(scope_pairs(self.dataset.train, *self._sizes(), [relation], self.run.types)[0].tolist())
         best = sorted(new, key=lambda each: (each.entity not in in_scope, -each.probability, each.entity))
         best = [each.entity for each in best if each.accepted and possible]

@@ -23,7 +23,7 @@ from cardkge_tools.answers.decoding import (
     spread,
 )
 from cardkge_tools.answers.missing import Missing
-from cardkge_tools.definitions.counting import N_FEATURES, count_weights, fit_counts, pair_features
+from cardkge_tools.definitions.counting import N_FEATURES, count_weights, fit_counts, minimise, pair_features
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.batches import Threads, sorted_distinct
 from cardkge_tools.engine.ranking import Queries, scored_blocks
@@ -37,6 +37,7 @@ FOLDS = 5  # parts of valid; one at a time is asked while the others are known
 COMMON = 0.3  # precision of the prior, around 0, of what all relations have in common
 PRIOR = 0.05  # precision of a relation's calibration around that of all; as the next, held against folds of heads
 CEILING = 4.0, 0.15  # mean and precision of the logit of a relation's ceiling
+UNSEEN = 0.1  # precision of the logarithm of a mean number of unseen tails around what u_r says
 MOST_KNOWN = 1000  # tails; a CountPrior says nothing of heads with more
 GROUPS = 13  # of numbers of known tails, which a CountPrior tells apart
 SIZES = 16  # numbers of new tails that a CountPrior tells apart, the last with all above it
@@ -51,7 +52,9 @@ class Calibration:
     parameters (R, 1 + F + 1) float64 as `calibrated_log_odds` takes them; centre, scale: of `pair_features`; share
     (R,): v_r, the part of the facts missing from train that valid holds; known_share (R,): s_r, the part that is known
     where it is used (v_r where valid is); bounds: the text of the bounds file that it is fitted through, None where
-    that is the run's own; prior: a CountPrior, where they are mined; missing: what share is of, a Missing, or None.
+    that is the run's own; prior: a CountPrior, where they are mined; missing: what share is of, a Missing, or None;
+    unseen (R,): mu_r, the mean number of new tails of (h, r) that are no entities of the graph (None: 0 throughout);
+    others (R,): s_r of the (h, r) without an exact number, where v_r is by numbers (None: the same).
     """
 
     parameters: np.ndarray
@@ -62,12 +65,27 @@ class Calibration:
     bounds: str | None = None
     prior: "CountPrior | None" = None
     missing: Missing | None = None
+    unseen: np.ndarray | None = None
+    others: np.ndarray | None = None
+
+    def known_of(self, relations, numbered):
+        """(n,): s_r of (h, r), which have an exact number or not (bool)."""
+        others = self.known_share if self.others is None else self.others
+        return np.where(numbered, self.known_share[relations], others[relations])
+
+    def unseen_of(self, relations):
+        """(n,): mu_r of these relations."""
+        return np.zeros(len(relations)) if self.unseen is None else self.unseen[relations]
 
     def knowing(self, known):
         """The same Calibration where train ("train"), valid too ("valid") or all splits ("all") are known."""
         if self.missing is None:
             return self
-        return dataclasses.replace(self, known_share=self.missing.known_share(known))
+        others, share = self.missing.others, self.missing.known_share(known)
+        if others is not None:
+            by_numbers = np.array([source == "numbers" for source in self.missing.source])
+            others = np.where(by_numbers, others * (known != "train"), share)
+        return dataclasses.replace(self, known_share=share, others=others)
 
 
 @dataclass(eq=False)
@@ -107,14 +125,16 @@ def calibrate(model, splits, share, bounds=None, threads=None, progress=None, **
     """The Calibration of a model trained on train, fitted through the bounds.
 
     splits: (train, valid), triples (n, 3). share: v, or v_r (R,), in (0, 1): the part of the facts missing from train
-    that valid holds. bounds: Bounds, (R, 2) or None. options: those of Scope. Valid is dealt out in FOLDS parts of each
-    relation; one part in turn is asked while the others are known, so that (h, r) look at the fit as they will look at
-    use, where valid is known. (h, r) of the scope with a fact in valid take part, and of the others a sample, weighted:
-    of each its BEST best candidates, DRAWN of the rest, weighted, and its facts of valid. CardkgeError where valid has
-    no fact in scope, or a share is not between 0 and 1.
+    that valid holds; or a Missing, which says u_r too, so that mean numbers of unseen tails are fitted with the rest.
+    bounds: Bounds, (R, 2) or None. options: those of Scope. Valid is dealt out in FOLDS parts of each relation; one
+    part in turn is asked while the others are known, so that (h, r) look at the fit as they will look at use, where
+    valid is known. (h, r) of the scope with a fact in valid take part, and of the others a sample, weighted: of each
+    its BEST best candidates, DRAWN of the rest, weighted, and its facts of valid. CardkgeError where valid has no fact
+    in scope, or a share is not between 0 and 1.
     """
     n, r, how = model.n_entities, model.n_relations, Scope(**options)
     train, valid = splits = [checked_triples(x, n, r) for x in splits]
+    missing, share = (share, share.share) if isinstance(share, Missing) else (None, share)
     bounds, share = as_bounds(bounds, r), np.broadcast_to(np.asarray(share, np.float64), (r,))
     if not ((share > 0) & (share < 1)).all():
         raise CardkgeError(
@@ -122,13 +142,21 @@ def calibrate(model, splits, share, bounds=None, threads=None, progress=None, **
             f"{share.max():g}"
         )
     scope = scope_pairs(train, n, r, types=how.types)
-    heads, relations, weights = _fitting_pairs(*scope, valid, n, r, np.random.default_rng(5))
+    heads, relations, weights = _fitting_pairs(*scope, valid, (n, r), bounds, np.random.default_rng(5))
     irreflexive = without_loops(train, r) & (not how.loops)
     candidates = _candidates(model, splits, (heads, relations), bounds, irreflexive, threads, progress)
     if not candidates.found.any():
         raise CardkgeError("calibration: no fact of valid has a head in the scope of its relation; nothing to fit on")
-    queries = _in_turn(candidates, relations, weights, share, bounds.of(relations, heads))
-    return Calibration(fit(queries, r, threads), queries.centre, queries.scale, *2 * [np.array(share)])
+    limits, of_pairs, others = bounds.of(relations, heads), share[relations], missing and missing.others
+    if others is not None:
+        of_pairs = np.where(limits[:, 0] == limits[:, 1], of_pairs, others[relations])
+    unseen = np.zeros(r) if missing is None else missing.unseen_before(scope[1], relations[limits[:, 0] > 0])
+    queries = _in_turn(candidates, relations, weights, of_pairs, limits)
+    queries.unseen = unseen[queries.relations]
+    found = fit(queries, r, threads)
+    unseen = unseen * np.exp(found[:, -1])
+    shares = np.array(share), np.array(share)
+    return Calibration(found[:, :-1], queries.centre, queries.scale, *shares, unseen=unseen, others=others)
 
 
 @dataclass(eq=False)
@@ -150,7 +178,7 @@ class Candidates:
 class Turns:
     """(h, r) as `kernels.thinned_sets` takes them, ordered by relation: starts (n + 1,); log_softmax, found, weights
     (rows,); features (n, F); lower, upper, bounds less the known tails, known_share, share, weight, relations (n,);
-    centre, scale (3,), of `pair_features`."""
+    centre, scale (3,), of `pair_features`; unseen, mean numbers of unseen tails, (n,) or one."""
 
     starts: np.ndarray
     rows: tuple
@@ -163,6 +191,10 @@ class Turns:
     relations: np.ndarray
     centre: np.ndarray
     scale: np.ndarray
+    unseen: np.ndarray | float = 0.0
+
+    def __post_init__(self):
+        self.unseen = np.broadcast_to(np.asarray(self.unseen, np.float64), self.share.shape)
 
 
 def _in_turn(candidates, relations, weights, share, limits):
@@ -195,7 +227,7 @@ def _in_turn(candidates, relations, weights, share, limits):
     total = candidates.total[of] - (counts - candidates.known[of])
     # else no candidate is left, bounds leave nothing to learn, or facts contradict them
     sound = (total > 0) & (upper > 0) & (sizes <= upper) & (lower <= total)
-    v, weight = share[relations[of]], weights[of] * times
+    v, weight = share[of], weights[of] * times
     features = pair_features(np.where(total > 0, sums, 0), counts, np.where(total > 0, best, 0))
     centre = np.average(features[:, 3:], axis=0, weights=weight * (total > 0))
     scale = np.sqrt(np.average((features[:, 3:] - centre) ** 2, axis=0, weights=weight * (total > 0)))
@@ -211,16 +243,16 @@ def _in_turn(candidates, relations, weights, share, limits):
 
 
 def fit(queries, n_relations, threads=None, precision=PRIOR, chosen=None):
-    """The parameters (R, 1 + F + 1) of `calibrated_log_odds` that make `calibration_objective` least: of all relations
-    together, with the ceiling that its prior expects, and then of each, held at the former by a prior of that
-    precision, but for its ceiling. chosen: places of the queries to fit on, ascending; None: all."""
+    """The parameters (R, 1 + F + 2) that make `calibration_objective` least: of all relations together, with
+    the ceiling and the numbers of unseen tails that their priors expect, and then of each, held at the former by a
+    prior of that precision, but for the last two. chosen: places of the queries to fit on, ascending; None: all."""
     chosen = np.arange(len(queries.relations)) if chosen is None else chosen
-    width = queries.features.shape[1] + 2
-    centre = np.append(np.zeros(width - 1), CEILING[0])
+    width = queries.features.shape[1] + 1
+    centre = np.append(np.zeros(width), [CEILING[0], 0.0])
     with Threads(threads) as pool:
-        strength = np.append(np.full(width - 1, COMMON), 1e9)  # the ceiling stays
+        strength = np.append(np.full(width, COMMON), [1e9, 1e9])  # these stay
         common = minimise(functools.partial(_objective, queries, chosen, (centre, strength), pool), centre)
-        strength = np.append(np.full(width - 1, precision), CEILING[1])
+        strength = np.append(np.full(width, precision), [CEILING[1], UNSEEN])
         limits = np.searchsorted(queries.relations[chosen], np.arange(n_relations + 1))
         own = [
             minimise(functools.partial(_objective, queries, chosen[first:last], (common, strength), pool), common)
@@ -233,9 +265,10 @@ def _objective(queries, chosen, prior, pool, parameters):
     """(value, gradient, curvature) of `calibration_objective` over the chosen queries. The curvature is the sum of the
     outer products of the gradients of each, and the prior's: near the least value its mean is the true one."""
     values, gradients = np.empty(len(chosen)), np.empty((len(chosen), len(parameters)))
-    of = queries.features, queries.lower, queries.upper, queries.known_share, queries.share
+    unseen = queries.unseen * np.exp(parameters[-1])
+    of = queries.features, queries.lower, queries.upper, queries.known_share, queries.share, unseen
     pool.run(
-        kernels.thinned_sets, len(chosen), chosen, queries.starts, queries.rows, of, parameters, values, gradients,
+        kernels.thinned_sets, len(chosen), chosen, queries.starts, queries.rows, of, parameters[:-1], values, gradients,
         size=1024,
     )  # fmt: skip
     weight, (centre, precision) = queries.weight[chosen], prior
@@ -243,36 +276,6 @@ def _objective(queries, chosen, prior, pool, parameters):
     value = 0.5 * (precision * away * away).sum() - (weight * values).sum()
     weighted = weight[:, None] * gradients
     return value, precision * away - weighted.sum(0), weighted.T @ gradients + np.diag(precision)
-
-
-def minimise(function, start, steps=100, tolerance=1e-8):
-    """Where function(x) -> (value, gradient, curvature) is least, from `start`: BFGS, which begins with the inverse of
-    the curvature there; a step is halved until the value falls as the gradient promises. CardkgeError where value or
-    gradient is not finite at the start."""
-    x = np.array(start, np.float64)
-    value, gradient, curvature = function(x)
-    if not np.isfinite([value, *gradient]).all():
-        raise CardkgeError("calibration: the likelihood is not finite; train again, say with a smaller learning rate")
-    inverse = np.linalg.inv(curvature)
-    for _ in range(steps):
-        step = -inverse @ gradient
-        step *= min(1.0, 2.0 / np.abs(step).max(initial=1e-300))
-        slope, size = step @ gradient, 1.0
-        while True:
-            tried = function(x + size * step)
-            if tried[0] <= value + 1e-4 * size * slope or size < 1e-6:
-                break
-            size /= 2
-        if not tried[0] < value:
-            break
-        moved, turned, fallen = size * step, tried[1] - gradient, value - tried[0]
-        x, value, gradient = x + moved, *tried[:2]
-        if moved @ turned > 1e-12:
-            mixed = np.eye(len(x)) - np.outer(moved, turned) / (moved @ turned)
-            inverse = mixed @ inverse @ mixed.T + np.outer(moved, moved) / (moved @ turned)
-        if fallen <= tolerance * max(abs(value), 1.0):
-            break
-    return x
 
 
 def learn_counts(model, calibration, train, valid, seed=0, threads=None, types=None):
@@ -306,14 +309,17 @@ def learn_counts(model, calibration, train, valid, seed=0, threads=None, types=N
     return CountPrior(counts, usual.reshape(r, GROUPS, SIZES), of.reshape(r, GROUPS), float(share))
 
 
-def _fitting_pairs(heads, relations, valid, n_entities, n_relations, rng):
-    """(heads, relations, weights) of those of the pairs in scope that the fit sees, ordered by relation, head."""
-    answered = KnownTails(valid, n_entities, n_relations).count(heads, relations) > 0
+def _fitting_pairs(heads, relations, valid, sizes, bounds, rng):
+    """(heads, relations, weights) of those of the pairs in scope that the fit sees, by relation, head; sizes are
+    N and R. Of pairs without a fact in valid those with a lower bound are drawn by themselves, for they may be few."""
+    answered = KnownTails(valid, *sizes).count(heads, relations) > 0
     kept, weights = answered.copy(), np.ones(len(heads))
-    most = max(PAIRS // n_relations, min(1000, MOST_PAIRS // n_relations), 100)
-    limits = np.searchsorted(relations, np.arange(n_relations + 1))
+    most = max(PAIRS // sizes[1], min(1000, MOST_PAIRS // sizes[1]), 100)
+    parts = np.where(answered, -1, 2 * relations + (bounds.of(relations, heads)[:, 0] > 0))
+    order = np.argsort(parts, kind="stable")
+    limits = np.searchsorted(parts[order], np.arange(2 * sizes[1] + 1))
     for first, last in itertools.pairwise(limits):
-        others = first + np.flatnonzero(~answered[first:last])
+        others = order[first:last]
         chosen = others if len(others) <= most else rng.choice(others, most, replace=False)
         kept[chosen] = True
         weights[chosen] = len(others) / max(len(chosen), 1)
@@ -373,12 +379,12 @@ def _candidates(model, splits, pairs, bounds, irreflexive, threads, progress):
 def calibration_bytes(found, relations, epoch):
     """calibration.json of a Calibration: of each of the relations, names, its parameters and share; epoch: of the model
     that it is fitted to."""
-    of_relations = {
-        name: {"parameters": parameters, "share": share, "known_share": known}
-        for name, parameters, share, known in zip(
-            relations, found.parameters.tolist(), found.share.tolist(), found.known_share.tolist(), strict=True
-        )
-    }
+    columns = {"parameters": found.parameters, "share": found.share, "known_share": found.known_share}
+    columns["unseen"] = found.unseen_of(np.arange(len(relations)))
+    if found.others is not None:
+        columns["share_of_others"] = found.others
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    of_relations = {name: dict(zip(columns, row, strict=True)) for name, row in zip(relations, rows, strict=True)}
     if found.missing is not None:
         for row, of in zip(of_relations.values(), found.missing.rows(), strict=True):
             row.update(of)
@@ -425,12 +431,17 @@ def read_calibration(path, relations, epoch):
         centre, scale = (np.array(value[name], np.float64) for name in ("centre", "scale"))
         shares = [np.array([row[name] for row in rows], np.float64) for name in ("share", "known_share")]
         prior = _read_prior(value.get("prior"), relations)
-        calibration = Calibration(parameters, centre, scale, *shares, value["bounds"], prior)
-        calibration = dataclasses.replace(calibration, missing=Missing.of_rows(rows, calibration.share))
+        unseen = np.array([row.get("unseen", 0.0) for row in rows], np.float64)
+        calibration = Calibration(parameters, centre, scale, *shares, value["bounds"], prior, unseen=unseen)
+        others = np.array([row.get("share_of_others", row["share"]) for row in rows], np.float64)
+        missing = Missing.of_rows(rows, calibration.share)
+        missing = missing and dataclasses.replace(missing, others=others)
+        calibration = dataclasses.replace(calibration, missing=missing, others=others)
+        shares.append(others)
         sound = parameters.shape == (len(relations), N_FEATURES + 2) and centre.shape == scale.shape == (3,)
         sound = sound and isinstance(value["bounds"], str | None)
-        sound = sound and all(np.isfinite(x).all() for x in (parameters, centre, scale)) and (scale > 0).all()
-        if not sound or not all((share >= 0).all() and (share < 1).all() for share in shares):
+        sound = sound and all(np.isfinite(x).all() for x in (parameters, centre, scale, unseen)) and (scale > 0).all()
+        if not sound or (unseen < 0).any() or not all((share >= 0).all() and (share < 1).all() for share in shares):
             raise ValueError("a number is out of range")
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise CardkgeError(f"{path}: not a calibration of this run ({error}); {ANEW}") from error

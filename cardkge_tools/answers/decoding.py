@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 import kernels
-from cardkge import CardkgeError, as_bounds, probability, triple_keys
+from cardkge import CardkgeError, as_bounds, triple_keys
+from cardkge_tools.answers.sizes import are_guesses, chances_of_none
 from cardkge_tools.definitions.counting import calibrated_log_odds, pair_features
 from cardkge_tools.engine.batches import Threads, sorted_distinct
 from cardkge_tools.engine.ranking import Queries, scored_blocks
@@ -22,18 +23,19 @@ def block_of(n_entities):
     return max(1, min(BLOCK, BLOCK_SCORES // n_entities))
 
 
-def log_odds(calibration, relations, log_softmax, features):
+def log_odds(calibration, relations, log_softmax, features, numbered=True):
     """Log odds (n,), float64, that candidates are facts, given that so many facts are known.
 
-    relations (n,); log_softmax (n,): over the candidates of their (h, r); features (n, F): `pair_features` of it."""
+    relations (n,); log_softmax (n,): over the candidates of their (h, r); features (n, F): `pair_features` of it;
+    numbered: whether it has an exact number."""
     of_train, *_ = calibrated_log_odds(calibration.parameters[relations], log_softmax, features)
-    return of_train + np.log1p(-calibration.known_share[relations])
+    return of_train + np.log1p(-calibration.known_of(relations, numbered))
 
 
-def log_softmax_of(calibration, relations, odds, features):
+def log_softmax_of(calibration, relations, odds, features, numbered=True):
     """The log softmax (n,) at which `log_odds` are odds (n,): its inverse; inf where the ceiling is lower."""
     slope, offset, ceiling = np.split(calibration.parameters[relations], [1, -1], axis=1)
-    odds = odds - np.log1p(-calibration.known_share[relations])
+    odds = odds - np.log1p(-calibration.known_of(relations, numbered))
     with np.errstate(divide="ignore", invalid="ignore"):  # x = odds - log c - log(1 - exp(odds) / exp(logit c))
         x = odds + np.logaddexp(0, -ceiling[:, 0]) - np.log(-np.expm1(np.minimum(odds - ceiling[:, 0], 0)))
     return (x - (offset * features).sum(1)) / np.exp(slope[:, 0])
@@ -45,7 +47,8 @@ class Decoded:
 
     starts (n + 1,) int64; of each candidate its pair (row), id, score, and the probability p that it is a fact; of each
     pair (n,) its known tails, how many candidates it has in all, whether the data contradicts its bounds, and where the
-    Decoder is asked for it (with_none) the probability that it has no tail but the known ones.
+    Decoder is asked for it (with_none) the probability that it has no tail but the known ones; of each pair whether its
+    names are guesses, to be left out.
     """
 
     starts: np.ndarray
@@ -57,6 +60,7 @@ class Decoded:
     candidates: np.ndarray
     contradicted: np.ndarray
     none: np.ndarray | None = None
+    guesses: np.ndarray | None = None
 
     def expected(self):
         """(n,): the expected number of tails of each pair, the known ones among them."""
@@ -82,7 +86,8 @@ class Decoder:
         self.bounds = as_bounds(bounds, model.n_relations)
         self.known, self.excluded = known, known if excluded is None else excluded
         self.wanted = known.without(known) if wanted is None else wanted
-        self.with_none, self.full = False, FullTails(self.bounds, known)
+        self.with_none = self.with_guesses = False
+        self.full = FullTails(self.bounds, known)
 
     def decode(self, heads, relations, scores, need=0.0):
         """The Decoded of n pairs with scores (n, N). Candidates whose p is at most `need` may be missing.
@@ -90,7 +95,8 @@ class Decoder:
         Given bounds of the inverse, p is 0 where (r, t) has as many known heads as it may have (`FullTails`)."""
         n = len(heads)
         count = self.known.count(heads, relations)
-        lower, upper = (self.bounds.of(relations, heads) - count[:, None]).T
+        limits = self.bounds.of(relations, heads)
+        numbered, (lower, upper) = limits[:, 0] == limits[:, 1], (limits - count[:, None]).T
         lists = *self.excluded.of(heads, relations), *self.wanted.of(heads, relations)
         candidates = self.model.n_entities - np.diff(lists[0])
         open_scores = open_to(scores, relations, lists[:2], self.full)
@@ -101,7 +107,7 @@ class Decoder:
         gain = np.log((weights[:, 1:] / weights[:, :-1]).max(1, initial=1.0))  # of a candidate's log odds, at most
 
         def least(odds):  # scores of candidates with these log odds; given a lower bound every one is looked at
-            of_odds = sums + log_softmax_of(self.calibration, relations, odds, features)
+            of_odds = sums + log_softmax_of(self.calibration, relations, odds, features, numbered)
             return np.where(lower > 0, -np.inf, of_odds)
 
         lowest = least(np.log(self.floor) - np.minimum(gain, MOST_GAIN))
@@ -116,15 +122,18 @@ class Decoder:
             starts, ids = self.live(scores, lowest, *lists)
         row = np.repeat(np.arange(n), np.diff(starts))
         found = scores[row, ids]
-        odds = log_odds(self.calibration, relations[row], found - sums[row], features[row])
+        odds = log_odds(self.calibration, relations[row], found - sums[row], features[row], numbered[row])
         full = open_scores[row, ids] == -np.inf
         odds, open_starts = np.clip(odds, -1e6, 1e6)[~full], np.searchsorted(row[~full], np.arange(n + 1))
-        p, open_p = np.zeros(len(ids)), np.empty(len(odds))
-        kernels.condition_sets(0, n, open_starts, odds, lower, upper, weights, open_p)
+        p, open_p, unseen = np.zeros(len(ids)), np.empty(len(odds)), self.calibration.unseen_of(relations)
+        kernels.condition_sets(0, n, open_starts, odds, lower, upper, weights, unseen, open_p)
         p[~full] = open_p
-        contradicted = (upper < 0) | (np.ceil(lower) > candidates - np.bincount(row[full], minlength=n))
-        none = chances_of_none(open_starts, odds, (lower, upper), weights) if self.with_none else None
-        return Decoded(starts, row, ids, found, p, count, candidates, contradicted, none)
+        contradicted = np.ceil(lower) > candidates - np.bincount(row[full], minlength=n)  # unless others make it up
+        contradicted = (upper < 0) | (contradicted & (unseen == 0))
+        none = chances_of_none(open_starts, odds, (lower, upper), weights, unseen) if self.with_none else None
+        guesses = are_guesses(open_starts, odds, lower, unseen)
+        guesses &= ~contradicted & (not self.with_guesses)
+        return Decoded(starts, row, ids, found, p, count, candidates, contradicted, none, guesses)
 
     @staticmethod
     def live(scores, least, *lists):
@@ -191,25 +200,10 @@ def log_sums_of(scores, remedy, empty=0.0):
     return sums, best
 
 
-def chances_of_none(starts, odds, limits, weights):
-    """(n,): the probability that none of the candidates of each pair is a fact, given its bounds: P(0) w_0 over the sum
-    of P(j) w_j for j within the limits (lower, upper), P(j) the probability of j facts among independent candidates.
-
-    odds: log odds of the candidates, those of pair i at starts[i] : starts[i + 1]; limits: two arrays (n,), of new
-    tails; weights (1 or n, m + 1), the last of all sizes from m on."""
-    lower, upper = limits
-    width = max(int(np.minimum(upper, np.diff(starts)).max(initial=0)) + 2, weights.shape[1], 2)
-    sizes, chances = np.arange(width), np.empty((len(lower), width))
-    kernels.size_chances(starts, probability(odds), chances)
-    within = (lower[:, None] <= sizes) & (sizes <= upper[:, None])
-    chances *= within * weights[:, np.minimum(sizes, weights.shape[1] - 1)]
-    total = chances.sum(1)
-    return np.where(total > 0, chances[:, 0] / np.where(total > 0, total, 1), 0.0)
-
-
 def acceptable(decoded, room, least):
     """Places, among the candidates of a Decoded, of those with p > least that are among the room[i] (n,) best of
-    their pair, best first within each; equals by score, then by id."""
+    their pair, best first within each, but for guesses; equals by score, then by id."""
+    room = room if decoded.guesses is None else np.where(decoded.guesses, 0, room)
     places = np.flatnonzero(decoded.p > least)
     keys = decoded.ids, -decoded.scores, -decoded.p, decoded.row
     places = places[np.lexsort([key[places] for key in keys])]
@@ -254,14 +248,14 @@ def ranks_within(groups):
 
 def probable(decoder, heads, relations, least, threads=None, progress=None):
     """(pairs (m,) places in heads, tails (m,), p (m,)) of the acceptable candidates with p > least, in the order of the
-    pairs, best first within each; and the number of contradicted pairs."""
+    pairs, best first within each; and the numbers of contradicted pairs and of those with guesses alone, (2,)."""
     blocks = {}
 
     def consume(first, last, decoded):
         limits = decoder.bounds.of(relations[first:last], heads[first:last])
         places = acceptable(decoded, room_left(limits, decoded.known), least)
-        contradicted = int(np.count_nonzero(decoded.contradicted))
-        blocks[first] = decoded.row[places], decoded.ids[places], decoded.p[places], contradicted
+        left_out = [np.count_nonzero(each) for each in (decoded.contradicted, decoded.guesses)]
+        blocks[first] = decoded.row[places], decoded.ids[places], decoded.p[places], np.array(left_out)
 
     decoder.run(heads, relations, threads, consume, progress, need=least)
     return joined_parts(blocks)
@@ -272,21 +266,21 @@ def joined_parts(parts):
     found = [(first + pairs, *others) for first, (pairs, *others) in sorted(parts.items())]
     empty = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0)
     columns = [np.concatenate([none, *(part[i] for part in found)]) for i, none in enumerate(empty)]
-    return *columns, sum(part[3] for part in found)
+    return *columns, sum((part[3] for part in found), np.zeros(2, int))
 
 
 def complete(decoder, heads, relations, least=0.5, precision=None, look=None):
     """The new facts of these (h, r), best first (equals by relation, head, score, tail): (triples (m, 3), p (m,), the
-    number of contradicted pairs). What is `accepted` of the candidates with p > least that their (h, r) has room for;
+    numbers of `probable`). What is `accepted` of the candidates with p > least that their (h, r) has room for;
     with a precision, as far down as that goes. look(least): `probable` of these pairs, done in another way."""
     look = look or functools.partial(probable, decoder, heads, relations)
     floor = least if precision is None else start_of(precision)
     while True:
-        pairs, tails, p, contradicted = look(floor)
+        pairs, tails, p, left_out = look(floor)
         triples = np.column_stack((heads[pairs], relations[pairs], tails))
         kept, everything = (accepted(decoder, triples, p, limit) for limit in (precision, None))
         if precision is None or floor <= decoder.floor or len(kept) < len(everything):
-            return triples[kept], p[kept], contradicted
+            return triples[kept], p[kept], left_out
         floor = max(floor / 100, decoder.floor)  # perhaps there is more
 
 

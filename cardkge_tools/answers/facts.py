@@ -26,6 +26,7 @@ from cardkge_tools.answers.decoding import (
 from cardkge_tools.answers.missing import SOURCES, missing_facts, read_missing, with_share
 from cardkge_tools.answers.opening import open_run, read_queries
 from cardkge_tools.answers.runs import save_calibration
+from cardkge_tools.answers.sizes import GUESS
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.own import LOADED
 from cardkge_tools.engine.ranking import check_finite
@@ -73,7 +74,7 @@ def calibrate_run(run, dataset, folder, threads, how=None, quiet=False):
     missing = missing_of(run, dataset, bounds, how)
     with counter("calibrating: (h, r)") as progress:
         splits = dataset.train, dataset.valid
-        run.calibration = calibrate(run.best_model(), splits, missing.share, bounds, threads, progress, types=run.types)
+        run.calibration = calibrate(run.best_model(), splits, missing, bounds, threads, progress, types=run.types)
     text = None if how.bounds is None else text_of(bounds)
     run.calibration = dataclasses.replace(run.calibration, bounds=text, missing=missing)
     if mined:
@@ -88,6 +89,12 @@ def calibrate_run(run, dataset, folder, threads, how=None, quiet=False):
     )
     if "assumed" in missing.source:
         say(ASSUMED, err=quiet)
+    for r in np.flatnonzero(run.calibration.unseen).tolist():
+        say(
+            f"{run.relations[r]}: its numbers count tails that are no entities of the graph ({missing.unseen[r]:.0%} of"
+            " the new ones, by how those known repeat), and may be larger than what the graph can answer",
+            err=quiet,
+        )
     if fresh < FEW:
         warn(
             f"calibrated on {counted(fresh, 'new fact')} of valid: p puts answers in order, but may promise"
@@ -197,7 +204,7 @@ PARTS, PART_SCORES = 16, 2**33  # on a cluster: so many parts at least, of so ma
 class Completing:
     """What `complete` looks for: new facts of a relation (None: of all), beside what is known in train, valid ("valid":
     with train) or all splits, accepted as `decoding.complete` does. bounds: as `bounds_in_use` takes them; queries: a
-    file of (h, r), in the place of the scope.
+    file of (h, r), in the place of the scope; guess: names too that only a lower bound asks for.
     """
 
     relation: str | None = None
@@ -206,6 +213,7 @@ class Completing:
     precision: float | None = None
     bounds: str | None = None
     queries: str | None = None
+    guess: bool = False
 
 
 def known_triples(dataset, known):
@@ -226,7 +234,9 @@ def _decoder_of(what, run, dataset, folder, threads):
     """The Decoder that looks for what `complete` looks for."""
     calibrated_run(run, folder)
     bounds = bounds_in_use(run, dataset, folder, what.bounds, threads)
-    return fact_decoder(run, dataset, folder, what.known, bounds)
+    decoder = fact_decoder(run, dataset, folder, what.known, bounds)
+    decoder.with_guesses = what.guess
+    return decoder
 
 
 def pairs_to_complete(run, dataset, what):
@@ -275,8 +285,7 @@ def probable_on_cluster(command, n_pairs, n_entities, address, threads, progress
             raise CardkgeError(f"a worker: {error.removeprefix('error: ')}")
         first, last = map(int, task["command"][-2:])
         with np.load(io.BytesIO(content)) as arrays:
-            *columns, contradicted = (arrays[name] for name in arrays.files)
-        parts[first] = *columns, int(contradicted)
+            parts[first] = tuple(arrays[name] for name in arrays.files)
         done += last - first
         progress(done, n_pairs)
 
@@ -335,13 +344,19 @@ def complete_run(folder, what, out, data, threads, cluster=None, completeness=No
             options["--queries"] = None if what.queries is None else os.path.abspath(what.queries)
             for option, value in options.items():
                 command += [] if value is None else [option, str(value)]
+            command += ["--guess"] * what.guess
             command += ["--model", LOADED[run.settings.model]] if run.settings.model in LOADED else []
             sizes = len(heads), len(run.entities)
             return probable_on_cluster(command, *sizes, cluster, threads or 1, progress, least)
 
-        triples, p, contradicted = complete(decoder, heads, relations, what.least, what.precision, look)
+        triples, p, (contradicted, guesses) = complete(decoder, heads, relations, what.least, what.precision, look)
     if contradicted:
         warn(f"{contradicted:,} (h, r) have other numbers of known tails than their bounds allow, and get no new ones")
+    if guesses:
+        warn(
+            f"{guesses:,} (h, r) have a lower bound that asks for more than the model expects (a chance below"
+            f" {GUESS:g}); the names that would meet it are guesses, and left out without --guess"
+        )
     names = [run.entities, run.relations, run.entities]
     facts = [[name[i] for name, i in zip(names, triple, strict=True)] for triple in triples.tolist()]
     blank = sum(head.startswith("_:") or tail.startswith("_:") for head, _, tail in facts)

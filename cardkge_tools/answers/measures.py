@@ -218,6 +218,7 @@ def evaluate_sets(model, calibration, bounds, dataset, threads=None, progress=No
     decoder = Decoder(model, calibration, bounds, known, KnownAndLoops(known, irreflexive), wanted)
     tally = Tally(measured, how.floor, decoder.floor)
     limits, true_counts = decoder.bounds.of(relations, heads), known.joined(facts).count(heads, relations)
+    least = np.where(calibration.unseen_of(relations) > 0, 0.0, limits[:, 0])  # else tails outside the graph make it up
 
     def consume(first, last, decoded):
         pair = first + decoded.row
@@ -229,7 +230,11 @@ def evaluate_sets(model, calibration, bounds, dataset, threads=None, progress=No
     kept = accepted(decoder, np.column_stack((heads[pair], relations[pair], tails)), p, how.precision)
     kept = kept[~unsure.has(heads[pair[kept]], relations[pair[kept]], tails[kept])]
     measures, details = _measures(
-        tally, (p[kept], is_fact[kept], measured[pair[kept]]), len(facts.keys), limits, true_counts
+        tally,
+        (p[kept], is_fact[kept], measured[pair[kept]]),
+        len(facts.keys),
+        np.column_stack((least, limits[:, 1])),
+        true_counts,
     )
     if how.truth is not None:
         measures["empty"] = int(np.count_nonzero(~measured))

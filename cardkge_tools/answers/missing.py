@@ -17,6 +17,7 @@ from cardkge_tools.shell.files import read_fields
 
 FEWEST = 20  # facts missing from train: with fewer, noise decides; v_r is then that of all relations together
 MOST = 1 - 1e-6  # of a share: with all of it known there would be no new fact, however sure
+OPEN, MOST_UNSEEN = 0.1, 0.95  # u_r above which r may have unseen tails, and the most that it is taken for
 KEYS = "valid", "test", "missing", "missing_from"  # in calibration.json: V_r, T_r, M_r and where that is from
 SOURCES = "given", "numbers", "assumed", "pooled"
 
@@ -28,7 +29,10 @@ class Missing:
     valid, test: V_r and T_r, facts of valid that train lacks, of test that both lack; elsewhere: M_r, float64, true
     facts between entities of the graph that no file has; source: where M_r is from, one of SOURCES; limit: the most
     that upper bounds leave for M_r, inf where a head has none; share: v_r in (0, 1), the part of what train lacks that
-    valid holds. notes: sentences for the user.
+    valid holds; unseen: u_r, of `unseen_tails`; others: v_r of the heads without an
+    exact number, for which M_r is assumed to be 0 where it is by numbers (None: the same); held: facts of valid and
+    test of the heads that M_r is of (None: all). notes: sentences for the
+    user.
     """
 
     valid: np.ndarray
@@ -38,6 +42,9 @@ class Missing:
     limit: np.ndarray
     share: np.ndarray
     notes: tuple = ()
+    unseen: np.ndarray | float = 0.0
+    others: np.ndarray | None = None
+    held: np.ndarray | None = None
 
     def known_share(self, known):
         """s_r (R,), the part of what train lacks that is known where train ("train"), valid too ("valid") or all splits
@@ -48,13 +55,26 @@ class Missing:
         if known == "valid":
             return self.share
         assumed = np.array([source == "assumed" for source in self.source])
-        held = (self.valid + self.test) / np.maximum(self.valid + self.test + np.maximum(self.elsewhere, 0), 1)
+        held = self.valid + self.test if self.held is None else self.held
+        held = held / np.maximum(held + np.maximum(self.elsewhere, 0), 1)
         return np.where(assumed, self.share, np.minimum(np.maximum(held, self.share), MOST))
+
+    def unseen_before(self, scope, with_lower):
+        """(R,): how many unseen tails (h, r) has on the average, as u_r says it: of the new tails of all (h, r) in
+        scope valid / v are entities, a part 1 - u_r. 0 where the range is closed, u_r <= OPEN, or no lower bound asks
+        for tails. scope, with_lower: a relation id for each (h, r), and for each with a lower bound."""
+        n, u = len(self.share), np.minimum(self.unseen, MOST_UNSEEN)
+        new = np.maximum(self.valid, 0.5) / self.share / np.maximum(np.bincount(scope, minlength=n), 1)
+        asked = (u > OPEN) & (np.bincount(with_lower, minlength=n) > 0)
+        return np.where(asked, u / (1 - u) * new, 0.0)
 
     def rows(self):
         """What calibration.json says of each relation."""
         columns = self.valid.tolist(), self.test.tolist(), self.elsewhere.tolist(), self.source
-        return [dict(zip(KEYS, row, strict=True)) for row in zip(*columns, strict=True)]
+        rows = [dict(zip(KEYS, row, strict=True)) for row in zip(*columns, strict=True)]
+        return (
+            rows if self.held is None else [row | {"held": x} for row, x in zip(rows, self.held.tolist(), strict=True)]
+        )
 
     @classmethod
     def of_rows(cls, rows, share):
@@ -65,7 +85,9 @@ class Missing:
         valid, test, elsewhere = (np.array(column, np.float64) for column in numbers)
         if not np.isfinite(np.stack((valid, test, elsewhere))).all() or not set(source) <= set(SOURCES):
             raise ValueError("what is missing is out of range")
-        return cls(valid.astype(int), test.astype(int), elsewhere, source, np.full(len(rows), np.inf), share)
+        held = np.array([row["held"] for row in rows], np.float64) if "held" in rows[0] else None
+        share = {"share": share, "held": held}
+        return cls(valid.astype(int), test.astype(int), elsewhere, source, np.full(len(rows), np.inf), **share)
 
 
 def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
@@ -76,9 +98,8 @@ def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
     assumed to be 0, or "pooled", the same part of what is recorded as in the relations that have numbers.
 
     Of a relation r with exact bounds (lower = upper = n) for some (h, r) in scope, D_r is the sum over these of n less
-    the tails in any file, signed: a fact too many cancels one too few. A part 1 - u_r of them is between entities of
-    the graph (`unseen_tails`). M_r = (1 - u_r) D_r, and v_r = V_r / (V_r + T_r + M_r), with V_r and T_r of these heads
-    alone. Fewer than 20 facts missing by numbers, or v_r outside (0, 1): not used, and said.
+    the tails in any file, signed: a fact too many cancels one too few. M_r = (1 - u_r) D_r, u_r of `unseen_tails`, and
+    v_r = V_r / (V_r + T_r + M_r), with V_r and T_r of these heads alone, unless that is useless, which is said.
     """
     n, names = dataset.n_relations, dataset.relations
     sizes = dataset.n_entities, n
@@ -97,8 +118,8 @@ def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
     exact = lower == upper
     deficits = np.bincount(relations[exact], (upper - tails)[exact], n)
     of_exact = [np.bincount(relations[exact], facts.count(heads, relations)[exact], n) for facts in (valid, test)]
-    answerable = 1 - unseen_tails(recorded, n)
-    by_numbers = answerable * deficits
+    unseen = unseen_tails(recorded, n)
+    by_numbers = (1 - unseen) * deficits
     elsewhere_of, source, notes = np.zeros(n), ["assumed"] * n, []
     numerator, denominator = held[0].astype(float), sum(held).astype(float)
     too_many = np.bincount(relations[exact & (tails > upper)], minlength=n)
@@ -137,7 +158,19 @@ def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
         given_too = ", numbers that are given among them" if given else ""
         notes.append(f"{some}: below {FEWEST} missing, so share is that of all relations, {pooled:.3g}{given_too}")
     share = np.where(few, pooled, np.maximum(numerator, 0.5) / np.maximum(denominator, 1))
-    return Missing(*held, elsewhere_of, source, limit, np.minimum(share, MOST), tuple(notes))
+    more = tuple(notes), unseen, *_of_heads([x == "numbers" for x in source], held, of_exact, share)
+    return Missing(*held, elsewhere_of, source, limit, np.minimum(share, MOST), *more)
+
+
+def _of_heads(by_numbers, held, of_exact, share):
+    """`others` and `held` of a Missing. held, of_exact: two arrays (R,), facts of valid and of test, and those of heads
+    with an exact number. Of heads without one v is the share of valid in what both hold of them, of all where that is
+    little."""
+    valid, test = (all_of - part for all_of, part in zip(held, of_exact, strict=True))
+    few = valid + test < FEWEST
+    valid, both = np.where(few, held[0], valid), np.where(few, sum(held), valid + test)
+    beside = np.maximum(valid, 0.5) / np.maximum(both, 1)
+    return np.minimum(np.where(by_numbers, beside, share), MOST), np.where(by_numbers, sum(of_exact), sum(held))
 
 
 def with_share(missing, share):
@@ -146,22 +179,28 @@ def with_share(missing, share):
     held = missing.valid + missing.test
     beside = max(missing.valid.sum() / share / max(held.sum(), 1) - 1, 0)
     source = ["given" if beside else "assumed"] * len(held)
-    return replace(missing, elsewhere=beside * held, source=source, share=np.full(len(held), float(share)), notes=())
+    share = np.full(len(held), float(share))
+    return replace(missing, elsewhere=beside * held, source=source, share=share, notes=(), others=None, held=None)
 
 
 def unseen_tails(facts, n_relations):
-    """u_r (R,), the Good-Turing estimate of the chance that the tail of another fact of r is no entity of the graph:
-    the part of r's facts whose tail stands in no other fact, so that without this one the graph would not have it; 1
-    where r has no fact. facts: KnownTails.
+    """u_r (R,), the Good-Turing estimate of the chance that the tail of another fact of r is one that r has not been
+    seen with: the tails seen once, as a part of r's facts; 1 where r has no fact. facts: KnownTails.
 
-    (A tail that r was not seen with is still a candidate where another relation has it.)
+    Where that is OPEN or less the range is closed, and such a tail is an entity of the graph, unless it stands in no
+    other fact of the graph: of these alone u_r is the part. (Above, that part says little: where rare entities were
+    left out when the graph was made, those that are left all stand in several facts.)
     """
     n = facts.n_entities
     relations, heads, tails = facts.keys // n // n, facts.keys // n % n, facts.keys % n
+    times = np.maximum(np.bincount(relations, minlength=n_relations), 1)
+    pairs, seen = np.unique(relations * n + tails, return_counts=True)
+    once = np.bincount(pairs[seen == 1] // n, minlength=n_relations) / times
     stands = np.bincount(heads, minlength=n) + np.bincount(tails, minlength=n)
-    times = np.bincount(relations, minlength=n_relations)
-    alone = np.bincount(relations[stands[tails] == 1], minlength=n_relations)
-    return np.where(times, alone / np.maximum(times, 1), 1.0)
+    alone = np.bincount(relations[stands[tails] == 1], minlength=n_relations) / times
+    found = np.where(once > OPEN, once, alone)
+    found[np.bincount(relations, minlength=n_relations) == 0] = 1
+    return found
 
 
 def read_missing(path, relations, prefixes, most):

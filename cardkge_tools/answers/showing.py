@@ -251,7 +251,7 @@ def show_count(answers, answer, n_shown, with_x):
     if answers.calibrated:
         none = f"; {'no bounds are in use' if answers.run.bounds.any() else 'the run has no bounds'}"
         given = answers.soft if answers.conditioned else f"{none}, and is not conditioned"
-        click.echo(f"{_expected('count', count, count.known - n_shown)}, {bound}{given}")
+        click.echo(f"{_expected('count', count, count.known - n_shown)}, {bound}{given}{count.said}")
         say_contradicted(answers, count)
     if with_x:
         click.echo(f"X_hr = {answer.x:.2f}, {bound}")
@@ -312,7 +312,7 @@ def report_of(answers, query, answer, chosen, with_x):
     if answers.calibrated:
         report["expected"] = expected[0] if tail is None else expected
     if tail is not None and answer.count:
-        known, count, bound = answer.count
+        known, count, bound, _ = answer.count
         report["heads"] = {"known": known, "expected": count, "bounds": _in_json(bound)}
     return report
 

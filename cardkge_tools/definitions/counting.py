@@ -28,6 +28,12 @@ from cardkge import CardkgeError, probability
 #    proportional to P(k + j) C(k + j, k) (1 - s)^j.
 
 
+# 5. A number counts all tails, candidates or not (a person's children are mostly no entities of a graph). Where the
+#    range of r is not closed the candidates are joined by *unseen* tails, a Poisson number U of them with mean mu_r:
+#    bounds are of |S| + U, so that w_j = sum_u P(U = u) [lower <= j + u <= upper] stands in step 3 (`unseen_weights`).
+#    Nothing is ever seen of them: Z' of step 2 has them whole, where it has the odds of the candidates 1 - v times.
+
+
 def log_sum_exp(scores):
     """log of the sum of exp(scores) over the last axis, float64."""
     scores = np.asarray(scores, np.float64)
@@ -85,9 +91,31 @@ def count_weights(counts, share, known, usual, heads=math.inf):
     return weights / weights.max()
 
 
-def conditioned(log_odds, lower, upper, weights=(1.0,)):
+def unseen_weights(lower, upper, mean, most):
+    """w_j (most + 1,) of step 5, divided by the largest: the probability that j and a Poisson number with this mean are
+    lower to upper together. A toy: with mean 1 and exactly 2, w is (e^-1 / 2, e^-1, e^-1), divided (1/2, 1, 1)."""
+    spare = math.ceil(mean + 10 * math.sqrt(mean) + 30)
+    u = np.arange(max(most, math.ceil(lower)) + spare)
+    log_p = u * (math.log(mean) if mean else -1e300)
+    log_p -= np.cumsum(np.log(np.maximum(u, 1)))
+    within = [(lower <= j + u) & (j + u <= upper) for j in range(most + 1)]
+    logs = np.array([np.logaddexp.reduce(log_p[each]) if each.any() else -np.inf for each in within])
+    return np.exp(logs - max(logs.max(), -1e300))
+
+
+def chance_of_least(p, lower, unseen=0.0):
+    """P(|S| + U >= lower) of independent candidates with probabilities p (n,), and of unseen tails with this mean:
+    where it is small, a lower bound asks for more than the model expects, and names that meet it are guesses."""
+    least = max(math.ceil(lower), 0)
+    sizes = size_probabilities(p, max(least, 1))
+    fewer = [sum(unseen**u / math.factorial(u) for u in range(least - j)) * math.exp(-unseen) for j in range(least)]
+    return 1 - sizes[:least] @ np.array(fewer)
+
+
+def conditioned(log_odds, lower, upper, weights=(1.0,), unseen=0.0):
     """P(t in S | lower <= |S| <= upper) (n,) of independent candidates with log odds (n,): step 3, exactly. weights
-    (m + 1,): those of step 4, not negative, for sizes from 0; the last is that of all sizes from m on.
+    (m + 1,): those of step 4, not negative, for sizes from 0; the last is that of all sizes from m on. unseen: mu of
+    step 5; above 0, weights are not for it.
 
     All sums are of positive terms, in logarithms: forward[t, j] = log P(j of the candidates before t are in S);
     backward[j] = log of the probability that the others lead from j to a size, times the weight of that size, summed
@@ -101,6 +129,8 @@ def conditioned(log_odds, lower, upper, weights=(1.0,)):
     """
     x, weights = np.clip(np.asarray(log_odds, np.float64), -1e6, 1e6), np.asarray(weights, np.float64)
     n, sizes = len(x), np.arange(len(x) + 1)
+    if unseen > 0:
+        weights, lower = unseen_weights(lower, upper, unseen, n), 0
     weights = np.where((sizes >= lower) & (sizes <= upper), weights[np.minimum(sizes, len(weights) - 1)], 0.0)
     if not weights.any():
         raise CardkgeError(f"no set of {n} candidates has a size from {lower:g} to {upper:g} of a weight above 0")
@@ -188,7 +218,7 @@ def log_partition(log_odds, log_rest, lower, upper):
     return float(np.logaddexp.reduce(log_size_sums(log_odds, log_rest, upper)[lower:]))
 
 
-def thinned_likelihood(log_odds, log_rest, found, share, lower, upper):
+def thinned_likelihood(log_odds, log_rest, found, share, lower, upper, unseen=0.0):
     """log P(V), the probability that of the new tails S of one (h, r) exactly those `found` (n,) bool got into valid.
 
     P(S) is proportional to the product of the odds of its members, on the sets of lower to upper members; each member
@@ -196,8 +226,10 @@ def thinned_likelihood(log_odds, log_rest, found, share, lower, upper):
 
         P(V) = v^|V| prod_{t in V} o_t Z'(odds (1 - v) o of the candidates outside V; sizes less |V|) / Z(odds o; sizes)
 
-    Returns (log P, d / d log odds (n,), d / d log_rest). The derivative is 1 - p_t in V and p'_t - p_t outside, where
-    p = o_t Z(without t; sizes less 1) / Z(sizes) is the probability that t is in S, and p' the same of Z'.
+    unseen: mu of step 5, which is part of the rest in both, but whole in Z': nothing of it got into valid, surely.
+
+    Returns (log P, d / d log odds (n,), d / d log_rest, d / d log mu). The derivative is 1 - p_t in V and p'_t - p_t
+    outside, where p = o_t Z(without t; sizes less 1) / Z(sizes) is the probability that t is in S, and p' that of Z'.
     """
     outside = ~found
     size = int(found.sum())
@@ -206,27 +238,33 @@ def thinned_likelihood(log_odds, log_rest, found, share, lower, upper):
         (1, log_odds + math.log1p(-share), log_rest + math.log1p(-share), lower - size, upper - size, outside),
     )
     value = size * math.log(share) + log_odds[found].sum()
-    d_odds, d_rest = found.astype(float), 0.0
-    for sign, x, rest, low, high, members in both:
+    d_odds, d_rest, d_unseen = found.astype(float), 0.0, 0.0
+    log_mu = math.log(unseen) if unseen > 0 else -math.inf
+    for sign, x, of_rest, low, high, members in both:
+        rest = float(np.logaddexp(of_rest, log_mu))
         total = log_partition(x[members], rest, low, high)
         value += sign * total
         for t in np.flatnonzero(members):
             others = members.copy()
             others[t] = False
             d_odds[t] += sign * math.exp(x[t] + log_partition(x[others], rest, low - 1, high - 1) - total)
-        d_rest += sign * math.exp(rest + log_partition(x[members], rest, low - 1, high - 1) - total)
-    return value, d_odds, d_rest
+        each = log_partition(x[members], rest, low - 1, high - 1) - total  # of one member in the rest
+        d_rest += sign * math.exp(of_rest + each)
+        d_unseen += sign * math.exp(log_mu + each)
+    return value, d_odds, d_rest, d_unseen
 
 
 def calibration_objective(parameters, queries, centre, precision):
     """What the fit makes small, and its gradient: minus the weighted sum of log P(V) over the (h, r), plus a normal
     prior, 1/2 sum precision (parameters - centre)^2.
 
-    parameters, centre, precision (1 + F + 1,): logarithm of the slope, offset, logit of the ceiling. queries: for each
+    parameters, centre, precision (1 + F + 1,): logarithm of the slope, offset, logit of the ceiling; or (1 + F + 2,),
+    the last then the logarithm of what the mean numbers of unseen tails are multiplied with. queries: for each
     (h, r) a dict of log_softmax (n,), found (n,) bool, weights (n,), of its candidates: those with weight 1 are told
     apart, the others stand for so many improbable ones and are added up; features (F,); lower, upper: the bounds less
     the known tails; known_share s: the share of the facts that train lacks which is known here, so that odds are
-    (1 - s) o; share v: that of the others which valid holds; weight: how many (h, r) it stands for.
+    (1 - s) o; unseen: a mean number of unseen tails (0 where left out); share v: that of the others which
+    valid holds; weight: how many (h, r) it stands for.
 
     A toy, of two heads with three candidates each, scores log 4, log 2, log 1 and log 6, log 1, log 1, slope 1, offset
     log 3.5 and log 4, no ceiling (c = 1), v = 1/2. Odds are e^offset softmax. The first head has at most one tail, and
@@ -234,19 +272,24 @@ def calibration_objective(parameters, queries, centre, precision):
     and P(V) = 1/2 * 2 / 4.5 = 2/9. The second has no bound and nothing in valid: odds 3, 1/2, 1/2, P(V) = (1 + 3/2)
     (1 + 1/4)^2 / ((1 + 3) (1 + 1/2)^2) = 125/288. The value is -log(2/9) - log(125/288) = 2.3387; of the first head's
     best candidate d log P / d x = 1 - 2/4.5 = 5/9, of the second's p' - p = 3/5 - 3/4 = -3/20.
+    Had the first head exactly two tails, and one unseen on the average: Z = e_2 + e_1 + 1/2 = 7.5, Z' = 3/4 + 1 (one
+    tail more, of odds 1/2, 1/4 and the unseen 1), P(V) = 1/2 * 2 * 7/4 / 7.5 = 7/30, d log P / d log mu = 4/7 - 3/5.
     """
     parameters = np.asarray(parameters, np.float64)
     away = parameters - centre
     value, gradient = 0.5 * (precision * away * away).sum(), precision * away
     for query in queries:
         x, found, features = query["log_softmax"], query["found"], query["features"]
-        log_odds, d_x, d_ceiling = calibrated_log_odds(parameters, x, features)
+        own = parameters[: 2 + len(features)]
+        log_odds, d_x, d_ceiling = calibrated_log_odds(own, x, features)
         log_odds = log_odds + math.log1p(-query["known_share"])
+        unseen = query.get("unseen", 0.0) * math.exp(parameters[len(own) :].sum())
         apart = query["weights"] == 1
         terms = (log_odds + np.log(query["weights"]))[~apart]
         log_rest = np.logaddexp.reduce(terms) if len(terms) else -math.inf
-        log_p, d_apart, d_rest = thinned_likelihood(
-            log_odds[apart], log_rest, found[apart], query["share"], query["lower"], query["upper"]
+        bounds = query["lower"], query["upper"]
+        log_p, d_apart, d_rest, d_unseen = thinned_likelihood(
+            log_odds[apart], log_rest, found[apart], query["share"], *bounds, unseen
         )
         d_odds = np.zeros(len(x))
         d_odds[apart] = d_apart
@@ -254,5 +297,36 @@ def calibration_objective(parameters, queries, centre, precision):
         d_offset = (d_odds * d_x).sum()
         d_slope = (d_odds * d_x * x).sum() * math.exp(parameters[0])
         value -= query["weight"] * log_p
-        gradient -= query["weight"] * np.concatenate(([d_slope], d_offset * features, [(d_odds * d_ceiling).sum()]))
+        parts = [d_slope], d_offset * features, [(d_odds * d_ceiling).sum(), d_unseen]
+        gradient -= query["weight"] * np.concatenate(parts)[: len(parameters)]
     return value, gradient
+
+
+def minimise(function, start, steps=100, tolerance=1e-8):
+    """Where function(x) -> (value, gradient, curvature) is least, from `start`: BFGS, which begins with the inverse of
+    the curvature there; a step is halved until the value falls as the gradient promises. CardkgeError where value or
+    gradient is not finite at the start."""
+    x = np.array(start, np.float64)
+    value, gradient, curvature = function(x)
+    if not np.isfinite([value, *gradient]).all():
+        raise CardkgeError("calibration: the likelihood is not finite; train again, say with a smaller learning rate")
+    inverse = np.linalg.inv(curvature)
+    for _ in range(steps):
+        step = -inverse @ gradient
+        step *= min(1.0, 2.0 / np.abs(step).max(initial=1e-300))
+        slope, size = step @ gradient, 1.0
+        while True:
+            tried = function(x + size * step)
+            if tried[0] <= value + 1e-4 * size * slope or size < 1e-6:
+                break
+            size /= 2
+        if not tried[0] < value:
+            break
+        moved, turned, fallen = size * step, tried[1] - gradient, value - tried[0]
+        x, value, gradient = x + moved, *tried[:2]
+        if moved @ turned > 1e-12:
+            mixed = np.eye(len(x)) - np.outer(moved, turned) / (moved @ turned)
+            inverse = mixed @ inverse @ mixed.T + np.outer(moved, moved) / (moved @ turned)
+        if fallen <= tolerance * max(abs(value), 1.0):
+            break
+    return x

@@ -16,13 +16,13 @@ from cardkge_tools.shell.files import refuse_the_same, replace_file, without_gz,
 from cardkge_tools.shell.terminal import counted, table, tell_replaced, warn
 
 
-def read_files(files, graph, prefixes=None, schema=(), base=None):
+def read_files(files, graph, prefixes=None, schema=(), base=None, beside=()):
     """Read the bounds of a graph from files: RDF by the endings of their names, else TSV. Returns (GraphBounds, notes).
 
     A relation or class that the graph lacks is an error in TSV. In RDF, which may describe more than this graph, its
     bound is dropped and counted in the notes. What the RDF files and `schema` (terms of the graph's own subject,
     property, object) say of ranges, domains and subclasses holds for all files.
-    base: the IRI that relative IRIs are relative to.
+    base: the IRI that relative IRIs are relative to. beside: further ones, a list of Bound.
     """
     prefixes = prefixes or graph.prefixes
     indices = {path: shacl.Index(path, base) for path in files if rdf.format_of(path)}
@@ -42,7 +42,7 @@ def read_files(files, graph, prefixes=None, schema=(), base=None):
         if not bounds:
             notes.append(f"{path}: no bound in it for this graph")
     found = [tightest(bound, shapes.pop(bound.key, bound)) for bound in found]
-    return GraphBounds([*found, *shapes.values()], graph.relations, graph.types, graph.entities), notes
+    return GraphBounds([*found, *shapes.values(), *beside], graph.relations, graph.types, graph.entities), notes
 
 
 def find_bounds(what, dataset):

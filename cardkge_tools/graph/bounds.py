@@ -184,7 +184,7 @@ class GraphBounds(Bounds):
             raise CardkgeError(f"bounds of single subjects need the names of the entities, found {bounds[0]}")
         place = {name: i for i, name in enumerate(self.entities)} if bounds else {}
         keys = [self._key(b.inverse, ids[b.relation], place[b.subject]) for b in bounds]
-        keys, own = np.array(keys, np.int64), np.array([(b.lower, b.upper) for b in bounds]).reshape(-1, 2)
+        keys, own = np.array(keys, np.int64), np.array([(b.lower, b.upper) for b in bounds], float).reshape(-1, 2)
         order = np.argsort(keys, kind="stable")
         twice = np.flatnonzero(np.diff(keys[order]) == 0)
         for i, j in zip(order[twice], order[twice + 1]):

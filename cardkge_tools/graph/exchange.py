@@ -16,10 +16,20 @@ import numpy as np
 from cardkge import CardkgeError
 from cardkge_tools import SPLITS
 from cardkge_tools.graph import bound_files, rdf, shacl
-from cardkge_tools.graph.bounds import Vocabulary, read_tsv, read_types
+from cardkge_tools.graph.bounds import Bound, Vocabulary, read_tsv, read_types
 from cardkge_tools.graph.graphs import refuse_inverse_names
-from cardkge_tools.graph.sources import LINES, OPENKE, TABLES, RdfReader, Triples, is_openke, read_openke, read_table
-from cardkge_tools.graph.spelling import look_alike_warnings
+from cardkge_tools.graph.sources import (
+    LINES,
+    OPENKE,
+    TABLES,
+    Numbers,
+    RdfReader,
+    Triples,
+    is_openke,
+    read_openke,
+    read_table,
+)
+from cardkge_tools.graph.spelling import id_of, look_alike_warnings
 from cardkge_tools.shell.files import make_folder, replace_file, without_gz, write_report
 from cardkge_tools.shell.terminal import counted, counter, tell_replaced, warn
 
@@ -54,7 +64,8 @@ class ImportOptions:
     """How files are read, as the command's help says.
 
     prefixes: a dict prefix -> namespace. form: the ending, without its full stop, of the format of every file. base:
-    the IRI that relative IRIs are relative to.
+    the IRI that relative IRIs are relative to. numbers: (property, relation, at_least) of literals that are numbers of
+    tails of their subjects (of ^relation: of heads).
     """
 
     columns: str = "hrt"
@@ -67,6 +78,7 @@ class ImportOptions:
     prefixes: dict = field(default_factory=dict)
     form: str | None = None
     base: str | None = None
+    numbers: tuple = ()
 
 
 def import_graph(files, out, options=None, bounds=(), force=False, progress=None):
@@ -86,7 +98,7 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
     prefixes = rdf.Prefixes(options.prefixes)
     for path in (path for path, kind in zip(files, kinds, strict=True) if kind == "table"):
         _take_prefixes(prefixes, Path(path).parent / PREFIXES)
-    triples, splits, tables = Triples(), [], {}
+    triples, splits, tables, numbers = Triples(), [], {}, Numbers(options.numbers)
     delimiter = options.delimiter or TABLES.get(f".{options.form}")
     is_rdf = [kind not in ("openke", "table") for kind in kinds]
     for number, (path, kind) in enumerate(zip(files, kinds, strict=True), 1):
@@ -95,11 +107,11 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
             splits.append(read_openke(path, triples))
         elif kind == "table":
             first = len(triples)
-            read_table(path, triples, options.columns, options.header, delimiter, options.normalise)
+            read_table(path, triples, options, delimiter, numbers)
             tables[str(path)] = first, len(triples)
         else:
             scope = "" if number == 1 and all(is_rdf) else f"f{number}-"
-            reader = RdfReader(triples, options.literals == "keep", scope, kind not in rdf.LINE_FORMATS)
+            reader = RdfReader(triples, options.literals == "keep", scope, kind not in rdf.LINE_FORMATS, numbers)
             found = rdf.read_statements(path, reader.consume, kind, report, options.base)
             for prefix, namespace in found.items():
                 prefixes.add(prefix, namespace)
@@ -118,10 +130,12 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
     hint = "" if any(is_rdf) else " (--normalise makes those of tables one)"
     result.notes += [note + hint for note in look_alike_warnings(graph.entities, graph.relations)]
     rdf.write_prefixes(out / PREFIXES, prefixes)
-    if bounds:
+    if bounds or options.numbers:
         try:
-            found, notes = bound_files.read_files(bounds, graph, prefixes, schema, options.base)
+            own, said = _number_bounds(numbers, graph, names, prefixes, triples.counts, options.literals)
+            found, notes = bound_files.read_files(bounds, graph, prefixes, schema, options.base, own)
             bound_files.write_bounds_file(out / BOUNDS, found.listed())
+            notes = said + notes
         except CardkgeError:
             for name in (TRIPLES, TYPES, PREFIXES, *(f"{split}.tsv" for split in SPLITS)):
                 (out / name).unlink(missing_ok=True)
@@ -129,6 +143,49 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
         result.bounds, result.notes = len(found), result.notes + notes
     result.counts = {what: number for what, number in triples.counts.items() if number}
     return result
+
+
+def _number_bounds(numbers, graph, names, prefixes, counts, literals):
+    """(a list of Bound of single heads, notes) of Numbers, given the Vocabulary that was written; names: (names, new
+    ids) of the entities that were read, as of the relations. Of several numbers of one head the largest holds. Heads
+    without facts, and literals that say no number, are left out and counted in `counts`. CardkgeError for an unknown
+    relation."""
+    (entities, new_ids), _ = names
+    well_known, notes, known = rdf.Prefixes(rdf.WELL_KNOWN), [], set(graph.entities)
+    found, others = collections.defaultdict(list), set(numbers.found)
+    for name, relation, at_least in numbers.asked:
+        option = f"--number{'-at-least' * at_least} {name}={relation}"
+        inverse = relation.startswith("^") and relation not in graph.relations
+        try:
+            relation = graph.relations[id_of(graph.relations, relation[inverse:], "relation", prefixes)]
+        except CardkgeError as error:
+            raise CardkgeError(f"{option}: {error}") from None
+        iri = (prefixes if name.partition(":")[0] in prefixes.namespaces else well_known).expand(name)
+        called = {name, iri and f"<{iri}>"}
+        others -= called
+        heads, values, faults, read = numbers.of(called.__contains__)
+        if not read:
+            notes.append(f"{option}: no literal of this property, and no column of this name")
+        counts["literals of --number that are no whole number of 0 or more left out"] += faults
+        found[relation, inverse].append((new_ids[heads], values, np.full(len(heads), not at_least)))
+    bounds, twice, lost = [], 0, 0
+    for (relation, inverse), parts in found.items():
+        heads, values, exact = (np.concatenate(each) for each in zip(*parts, strict=True))
+        order = np.lexsort((exact, values, heads))  # of equal numbers an exact one says more
+        heads, values, exact = heads[order], values[order], exact[order]
+        first, last = (np.flatnonzero(np.diff(heads, **{end: -1})) for end in ("prepend", "append"))
+        twice += int(np.count_nonzero(values[first] != values[last]))
+        for head, value, is_exact in zip(*(each[last].tolist() for each in (heads, values, exact)), strict=True):
+            if (name := entities[head]) not in known:
+                lost += 1
+                continue
+            bounds.append(Bound(relation, value, value if is_exact else np.inf, inverse, None, "--number", name))
+    counts["numbers of heads that have no facts left out"] += lost
+    if literals == "drop":  # those of properties whose names end alike
+        counts["literals left out"] += sum(len(numbers.found[name][0]) + numbers.found[name][2][0] for name in others)
+    if twice:
+        notes.append(f"{twice:,} heads have several numbers in one relation; of each the largest holds")
+    return bounds, notes
 
 
 def _take_prefixes(prefixes, path):
@@ -292,7 +349,8 @@ def _write_types(result, typed, subclass, used, entities, counts):
 
 def run_import(files, out, bounds, prefix, force, json_file, options):
     """`import`, with progress on stderr and a report of the result."""
-    options = ImportOptions(prefixes=rdf.given_prefixes(prefix), **options)
+    numbers = options.pop("number") + options.pop("number_at_least")
+    options = ImportOptions(prefixes=rdf.given_prefixes(prefix), numbers=numbers, **options)
     with contextlib.ExitStack() as open_counters:
         shown = {}
 
@@ -311,7 +369,7 @@ def run_import(files, out, bounds, prefix, force, json_file, options):
     click.echo(f"{out}: {', '.join(sizes)}")
     if result.typed:
         click.echo(f"{result.typed:,} entities have one of {result.classes:,} classes")
-    if bounds:
+    if bounds or options.numbers:
         click.echo(f"{result.bounds:,} bounds")
     for what, number in result.counts.items():
         click.echo(f"{number:,} {what}")

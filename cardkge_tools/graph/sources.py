@@ -63,16 +63,76 @@ class Triples:
         return np.delete(triples, repeated, axis=0)
 
 
+_WHOLE = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
+_TYPED = re.compile(r'"([^"\\]*)"(?:\^\^<http://www\.w3\.org/2001/XMLSchema#(\w+)>)?')
+_NUMERIC = re.compile(
+    "integer|decimal|double|float|(unsigned)?(Int|int|Long|long|Short|short|Byte|byte)"
+    "|(nonNegative|positive|nonPositive|negative)Integer"
+)
+
+
+def whole_number(text):
+    """The whole number, 0 or more, that a field or a literal in N-Triples form says (`3`, `3.0`, `"3"^^<...#integer>`);
+    None where it says none."""
+    if text.startswith('"'):
+        literal = _TYPED.fullmatch(text)
+        if literal is None or not (literal[2] is None or _NUMERIC.fullmatch(literal[2])):
+            return None
+        text = literal[1]
+    value = float(text) if _WHOLE.fullmatch(text := text.strip()) else -1.0
+    return value if value >= 0 and value.is_integer() else None
+
+
+class Numbers:
+    """Numbers of tails of single heads, while files are read: literals of certain properties, or columns of tables.
+
+    asked: (property, relation, at_least) of each `--number`, `--number-at-least`. A property is named by its IRI, by a
+    short name, the prefix of which is known only when the file has been read, or by a column.
+    """
+
+    def __init__(self, asked=()):
+        self.asked = list(asked)
+        self._ends = tuple(name.rpartition(":")[2] for name, *_ in self.asked)
+        self.found = {}  # property, as the file has it -> (ids of heads, numbers, how many say no number)
+
+    def may_be(self, predicate):
+        """Whether a term of RDF may be one of the properties."""
+        return bool(self._ends) and predicate[1:-1].endswith(self._ends)
+
+    def in_table(self, columns):
+        """(the properties that no column of a table has as its name, (property, place of its column) of the others)."""
+        properties = dict.fromkeys(name for name, *_ in self.asked)
+        return properties.keys() - set(columns), [(name, columns.index(name)) for name in properties if name in columns]
+
+    def add(self, name, head, text):
+        """Take one literal or field of a property; head: its id."""
+        heads, numbers, faults = self.found.setdefault(name, (array.array("q"), array.array("d"), [0]))
+        number = whole_number(text)
+        if number is None:
+            faults[0] += 1
+        else:
+            heads.append(head)
+            numbers.append(number)
+
+    def of(self, is_named):
+        """(heads, numbers, how many said none, whether there were any) of the properties that files call so."""
+        parts = [part for name, part in self.found.items() if is_named(name)]
+        heads = np.concatenate([np.empty(0, np.int64), *(np.frombuffer(part[0], np.int64) for part in parts)])
+        numbers = np.concatenate([np.empty(0), *(np.frombuffer(part[1], np.float64) for part in parts)])
+        return heads, numbers, sum(part[2][0] for part in parts), bool(parts)
+
+
 class RdfReader:
     """Adds the statements of one file to Triples.
 
-    keep_literals: literals become entities. scope: goes before the labels of blank nodes, which hold in one file only.
+    keep_literals: literals become entities. numbers: a Numbers that takes its own. scope: goes before the labels of
+    blank nodes, which hold in one file only.
     numbered: blank nodes are numbered in order of appearance, for formats in which a blank node needs no label and the
     parser makes a random one.
     """
 
-    def __init__(self, triples, keep_literals, scope, numbered):
-        self.triples, self.keep_literals = triples, keep_literals
+    def __init__(self, triples, keep_literals, scope, numbered, numbers=None):
+        self.triples, self.keep_literals, self.numbers = triples, keep_literals, numbers or Numbers()
         self.scope, self.numbered = scope, numbered
         self.blanks = {}
 
@@ -91,8 +151,10 @@ class RdfReader:
             if rest != ".":  # a literal with spaces, a named graph, a statement about a statement
                 subject, predicate, value, graph = rdf.terms_of(line)
                 counts["statements in named graphs, taken without the graph"] += bool(graph)
+            if taken := value[0] == '"' and self.numbers.may_be(predicate):
+                self.numbers.add(predicate, self.triples.entities[self.blank(subject)], value)
             if value[0] == '"' and not self.keep_literals:
-                counts["literals left out"] += 1
+                counts["literals left out"] += not taken
             elif value[:2] == "<<":
                 counts["statements about statements left out"] += 1
             else:
@@ -167,13 +229,21 @@ def table_rows(path, delimiter):
         raise CardkgeError(f"{path}:{before + reader.line_num}: {what}") from error
 
 
-def read_table(path, triples, columns="hrt", header=False, delimiter=None, normalise=False):
-    """Add the rows of a TSV or CSV file to Triples. normalise: names in their `plain_form`.
+def read_table(path, triples, options, delimiter=None, numbers=None):
+    """Add the rows of a TSV or CSV file to Triples.
+
+    options: columns, header, and normalise, names in their `plain_form`. numbers: a Numbers, that takes the rows
+    whose relation is one of its properties, and the columns that are: by a name of the header, or without a header by
+    their number; an empty field there says nothing.
 
     Blank lines are skipped. Raises CardkgeError, naming file and line, for an empty name, for a line with another
     number of fields than the first, and for a name with a tab or the end of a line in it.
     """
-    delimiter = delimiter or TABLES[os.path.splitext(without_gz(path))[1].lower()]
+    numbers, header, delimiter = (
+        numbers or Numbers(),
+        options.header,
+        delimiter or TABLES[os.path.splitext(without_gz(path))[1].lower()],
+    )
     if len(delimiter) != 1:
         raise CardkgeError(f"--delimiter {delimiter!r}: expected one character")
     rows = _not_blank(table_rows(path, delimiter), triples.counts)
@@ -182,15 +252,17 @@ def read_table(path, triples, columns="hrt", header=False, delimiter=None, norma
         raise CardkgeError(f"{path}: no triples")
     if len(first) == 1 and (other := next((d for d in ";,\t" if d != delimiter and d in first[0]), None)):
         raise CardkgeError(f"{path}:{first_at}: one field, no {delimiter!r} in it; try --delimiter {other!r}")
-    order = chosen_columns(columns, [name.strip() for name in first] if header else None, path, len(first))
+    names_of = [name.strip() for name in first] if header else None
+    order = chosen_columns(options.columns, names_of, path, len(first))
+    properties, columns = numbers.in_table(names_of or list(map(str, range(1, len(first) + 1))))
     if not header:
         rows = itertools.chain([(first_at, first)], rows)
-    before = len(triples)
+    taken = 0
     while part := list(itertools.islice(rows, LINES)):
         names = []
         for at, row in part:
             triple = [row[column] for column in order] if len(row) == len(first) else ()
-            if normalise:
+            if options.normalise:
                 triple = list(map(plain_form, triple))
             fault = None
             if not triple:
@@ -201,9 +273,16 @@ def read_table(path, triples, columns="hrt", header=False, delimiter=None, norma
                 fault = "a tab or a line's end inside a name"
             if fault:
                 raise CardkgeError(f"{path}:{at}: {fault}: {quoted(row)}")
-            names += triple
+            for name, column in columns:
+                if row[column].strip():
+                    numbers.add(name, triples.entities[triple[0]], row[column])
+            if triple[1] in properties:
+                numbers.add(triple[1], triples.entities[triple[0]], triple[2])
+            else:
+                names += triple
         triples.add(names)
-    if len(triples) == before:
+        taken += len(part)
+    if not taken:
         raise CardkgeError(f"{path}: a header and no triples")
 
 

@@ -264,3 +264,22 @@ PAPER_TABLES = {  # name: method, what it is, data sets and models unless they a
     "poe": ("poe", "Tables 1 and 8: likely parents of Edgar Allan Poe, seed 0, with a control", "fb13", "distmult"),
 }  # fmt: skip
 MODEL_TITLES = {"ermlp": "ER-MLP", "distmult": "DistMult", "complex": "ComplEx"}
+
+
+def _numbers(ctx, param, values):
+    """(property, relation, at_least) of each PROPERTY=RELATION."""
+    pairs = [value.rpartition("=")[::2] for value in values]
+    if fault := next((value for value, pair in zip(values, pairs, strict=True) if not all(pair)), None):
+        raise click.BadParameter(f"{fault}: expected PROPERTY=RELATION.")
+    return tuple((*pair, param.name == "number_at_least") for pair in pairs)
+
+
+number_options = options(
+    *(
+        click.option(f"--number{end}", metavar="PROPERTY=RELATION", multiple=True, callback=_numbers, help=text)
+        for end, text in (
+            ("", "Literals of PROPERTY, or a table's column, say how many tails of RELATION a head has; repeatable."),
+            ("-at-least", "The same, of how many tails it has at least."),
+        )
+    )
+)
