@@ -1,7 +1,9 @@
 """Unseen tails and guesses: by hand, by enumeration, by differences, and on graphs of which half is taken away."""
 
+import dataclasses
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ import cardkge
 from cardkge_tools.answers.calibration import Turns, calibrate, fit
 from cardkge_tools.answers.decoding import Decoder, KnownTails, complete, log_odds
 from cardkge_tools.answers.missing import Missing
-from cardkge_tools.answers.sizes import are_guesses
+from cardkge_tools.answers.sizes import are_guesses, without_lower
 from cardkge_tools.definitions.counting import (
     N_FEATURES,
     calibrated_log_odds,
@@ -213,9 +215,22 @@ def test_names_that_only_a_lower_bound_asks_for_are_guesses(half_a_graph):
     heads, relations = np.arange(2), np.zeros(2, int)
     triples, _, (contradicted, guesses) = complete(decoder, heads, relations)
     assert guesses == 1 and contradicted == 0 and 0 not in triples[:, 0]
-    decoder.with_guesses = True
+    decoder.calibration = dataclasses.replace(found, free=np.array([0.09]))  # fitted where all heads have lower bounds
+    assert complete(decoder, heads, relations)[2] == (0, 0)
+    decoder.calibration, decoder.with_guesses = found, True
     triples, _, (_, guesses) = complete(decoder, heads, relations)
-    assert guesses == 0 and np.count_nonzero(triples[:, 0] == 0) > 20
+    assert found.free.tolist() == [1] and guesses == 0 and np.count_nonzero(triples[:, 0] == 0) > 20
+
+
+def test_the_part_without_a_lower_bound():
+    """Of relation 0 three of four, of relation 1 none of three (one more has a known tail), of 2 that of all."""
+    features = np.ones((5, 2))
+    features[3, 1] = 0
+    queries = SimpleNamespace(
+        relations=np.array([0, 0, 1, 1, 1]), weight=np.array([1.0, 3, 1, 9, 2]), features=features,
+        lower=np.array([1.0, 0, 1, 0, 2]),
+    )  # fmt: skip
+    np.testing.assert_allclose(without_lower(queries, 3), [3 / 4, 0, 3 / 7])
 
 
 def test_guesses_by_hand():

@@ -23,6 +23,7 @@ from cardkge_tools.answers.decoding import (
     spread,
 )
 from cardkge_tools.answers.missing import Missing
+from cardkge_tools.answers.sizes import FREE, without_lower
 from cardkge_tools.definitions.counting import N_FEATURES, count_weights, fit_counts, minimise, pair_features
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.batches import Threads, sorted_distinct
@@ -42,6 +43,7 @@ MOST_KNOWN = 1000  # tails; a CountPrior says nothing of heads with more
 GROUPS = 13  # of numbers of known tails, which a CountPrior tells apart
 SIZES = 16  # numbers of new tails that a CountPrior tells apart, the last with all above it
 VERSION = 2  # of calibration.json; 1 was that of other features
+COLUMNS = "parameters", "share", "known_share", "unseen", "others", "free"  # of each relation there; the first 3 always
 ANEW = "`calibrate` writes it anew"  # the remedy of a calibration.json
 
 
@@ -54,7 +56,8 @@ class Calibration:
     where it is used (v_r where valid is); bounds: the text of the bounds file that it is fitted through, None where
     that is the run's own; prior: a CountPrior, where they are mined; missing: what share is of, a Missing, or None;
     unseen (R,): mu_r, the mean number of new tails of (h, r) that are no entities of the graph (None: 0 throughout);
-    others (R,): s_r of the (h, r) without an exact number, where v_r is by numbers (None: the same).
+    others (R,): s_r of the (h, r) without an exact number, where v_r is by numbers (None: the same);
+    free (R,): `without_lower` of the fit (None: 1).
     """
 
     parameters: np.ndarray
@@ -67,6 +70,7 @@ class Calibration:
     missing: Missing | None = None
     unseen: np.ndarray | None = None
     others: np.ndarray | None = None
+    free: np.ndarray | None = None
 
     def known_of(self, relations, numbered):
         """(n,): s_r of (h, r), which have an exact number or not (bool)."""
@@ -76,6 +80,10 @@ class Calibration:
     def unseen_of(self, relations):
         """(n,): mu_r of these relations."""
         return np.zeros(len(relations)) if self.unseen is None else self.unseen[relations]
+
+    def has_scale(self, relations):
+        """(n,) bool: whether the fit of these relations says how many tails there would be without a lower bound."""
+        return np.ones(len(relations), bool) if self.free is None else self.free[relations] >= FREE
 
     def knowing(self, known):
         """The same Calibration where train ("train"), valid too ("valid") or all splits ("all") are known."""
@@ -154,9 +162,8 @@ def calibrate(model, splits, share, bounds=None, threads=None, progress=None, **
     queries = _in_turn(candidates, relations, weights, of_pairs, limits)
     queries.unseen = unseen[queries.relations]
     found = fit(queries, r, threads)
-    unseen = unseen * np.exp(found[:, -1])
-    shares = np.array(share), np.array(share)
-    return Calibration(found[:, :-1], queries.centre, queries.scale, *shares, unseen=unseen, others=others)
+    counts = {"unseen": unseen * np.exp(found[:, -1]), "others": others, "free": without_lower(queries, r)}
+    return Calibration(found[:, :-1], queries.centre, queries.scale, np.array(share), np.array(share), **counts)
 
 
 @dataclass(eq=False)
@@ -379,10 +386,7 @@ def _candidates(model, splits, pairs, bounds, irreflexive, threads, progress):
 def calibration_bytes(found, relations, epoch):
     """calibration.json of a Calibration: of each of the relations, names, its parameters and share; epoch: of the model
     that it is fitted to."""
-    columns = {"parameters": found.parameters, "share": found.share, "known_share": found.known_share}
-    columns["unseen"] = found.unseen_of(np.arange(len(relations)))
-    if found.others is not None:
-        columns["share_of_others"] = found.others
+    columns = {name: getattr(found, name) for name in COLUMNS if getattr(found, name) is not None}
     rows = zip(*(column.tolist() for column in columns.values()), strict=True)
     of_relations = {name: dict(zip(columns, row, strict=True)) for name, row in zip(relations, rows, strict=True)}
     if found.missing is not None:
@@ -427,21 +431,17 @@ def read_calibration(path, relations, epoch):
     check_version(path, value.get("format_version"), ANEW, VERSION, VERSION)
     try:
         rows = [value["relations"][relation] for relation in relations]
-        parameters = np.array([row["parameters"] for row in rows], np.float64)
+        of = {x: np.array([row[x] for row in rows], np.float64) for x in COLUMNS if x in rows[0] or x in COLUMNS[:3]}
         centre, scale = (np.array(value[name], np.float64) for name in ("centre", "scale"))
-        shares = [np.array([row[name] for row in rows], np.float64) for name in ("share", "known_share")]
-        prior = _read_prior(value.get("prior"), relations)
-        unseen = np.array([row.get("unseen", 0.0) for row in rows], np.float64)
-        calibration = Calibration(parameters, centre, scale, *shares, value["bounds"], prior, unseen=unseen)
-        others = np.array([row.get("share_of_others", row["share"]) for row in rows], np.float64)
-        missing = Missing.of_rows(rows, calibration.share)
-        missing = missing and dataclasses.replace(missing, others=others)
-        calibration = dataclasses.replace(calibration, missing=missing, others=others)
-        shares.append(others)
-        sound = parameters.shape == (len(relations), N_FEATURES + 2) and centre.shape == scale.shape == (3,)
+        missing = Missing.of_rows(rows, of["share"])
+        missing = missing and dataclasses.replace(missing, others=of.get("others"))
+        more = {"bounds": value["bounds"], "prior": _read_prior(value.get("prior"), relations), "missing": missing}
+        calibration = Calibration(centre=centre, scale=scale, **of, **more)
+        sound = of["parameters"].shape == (len(relations), N_FEATURES + 2) and centre.shape == scale.shape == (3,)
         sound = sound and isinstance(value["bounds"], str | None)
-        sound = sound and all(np.isfinite(x).all() for x in (parameters, centre, scale, unseen)) and (scale > 0).all()
-        if not sound or (unseen < 0).any() or not all((share >= 0).all() and (share < 1).all() for share in shares):
+        sound = sound and all(np.isfinite(x).all() for x in (centre, scale, *of.values())) and (scale > 0).all()
+        sound = sound and all((x >= 0).all() for name, x in of.items() if name != "parameters")
+        if not sound or not all((of[name] < 1).all() for name in ("share", "known_share", "others") if name in of):
             raise ValueError("a number is out of range")
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise CardkgeError(f"{path}: not a calibration of this run ({error}); {ANEW}") from error

@@ -132,7 +132,7 @@ class Decoder:
         contradicted = (upper < 0) | (contradicted & (unseen == 0))
         none = chances_of_none(open_starts, odds, (lower, upper), weights, unseen) if self.with_none else None
         guesses = are_guesses(open_starts, odds, lower, unseen)
-        guesses &= ~contradicted & (not self.with_guesses)
+        guesses &= ~contradicted & self.calibration.has_scale(relations) & (not self.with_guesses)
         return Decoded(starts, row, ids, found, p, count, candidates, contradicted, none, guesses)
 
     @staticmethod

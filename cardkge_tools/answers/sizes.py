@@ -7,6 +7,7 @@ from cardkge import probability
 from cardkge_tools.definitions.counting import unseen_weights
 
 GUESS = 0.01  # where a lower bound is less probable than this without it, the names that meet it are guesses
+FREE = 0.1  # of the (h, r) of a fit, at least, without a lower bound: else it says nothing of guesses
 
 
 def chances_of_none(starts, odds, limits, weights, unseen):
@@ -43,3 +44,13 @@ def are_guesses(starts, odds, lower, unseen):
         kernels.size_chances(np.array([0, starts[i + 1] - starts[i]]), p[starts[i] : starts[i + 1]], sizes)
         guesses[i] = sizes[0] @ unseen_weights(most, np.inf, unseen[i], most) < GUESS
     return guesses
+
+
+def without_lower(queries, n_relations):
+    """(R,): of the (h, r) of a fit, Turns, that have no known tail the part that no lower bound binds; where there is
+    none, of all relations together (of all their (h, r), where each has a known tail). Where it is small nothing tells how many tails there would be without a bound:
+    fitted through (1, 1), odds ten times as large are as good, and no name is a guess."""
+    unknown = queries.features[:, 1] == 1
+    weight = queries.weight * (unknown if unknown.any() else 1)
+    asked, free = (np.bincount(queries.relations, x, n_relations) for x in (weight, weight * (queries.lower <= 0)))
+    return np.where(asked > 0, free, free.sum()) / np.where(asked > 0, asked, asked.sum())
