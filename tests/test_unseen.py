@@ -216,7 +216,7 @@ def test_names_that_only_a_lower_bound_asks_for_are_guesses(half_a_graph):
     triples, _, (contradicted, guesses) = complete(decoder, heads, relations)
     assert guesses == 1 and contradicted == 0 and 0 not in triples[:, 0]
     decoder.calibration = dataclasses.replace(found, free=np.array([0.09]))  # fitted where all heads have lower bounds
-    assert complete(decoder, heads, relations)[2] == (0, 0)
+    assert complete(decoder, heads, relations)[2].tolist() == [0, 0]
     decoder.calibration, decoder.with_guesses = found, True
     triples, _, (_, guesses) = complete(decoder, heads, relations)
     assert found.free.tolist() == [1] and guesses == 0 and np.count_nonzero(triples[:, 0] == 0) > 20

@@ -47,9 +47,9 @@ def are_guesses(starts, odds, lower, unseen):
 
 
 def without_lower(queries, n_relations):
-    """(R,): of the (h, r) of a fit, Turns, that have no known tail the part that no lower bound binds; where there is
-    none, of all relations together (of all their (h, r), where each has a known tail). Where it is small nothing tells how many tails there would be without a bound:
-    fitted through (1, 1), odds ten times as large are as good, and no name is a guess."""
+    """(R,): of the (h, r) of a fit, Turns, that have no known tail (of all, where each has one) the part that no lower
+    bound binds; of a relation without any, that of all relations. Where it is small nothing tells how many tails there
+    would be without a bound: fitted through (1, 1), odds ten times as large are as good, and no name is a guess."""
     unknown = queries.features[:, 1] == 1
     weight = queries.weight * (unknown if unknown.any() else 1)
     asked, free = (np.bincount(queries.relations, x, n_relations) for x in (weight, weight * (queries.lower <= 0)))
