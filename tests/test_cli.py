@@ -91,6 +91,7 @@ def test_the_defaults_are_those_of_the_library():
     defaults = {option.name: option.default for option in cli.main.commands["train"].params}
     texts = {option.name: option.help for option in cli.main.commands["train"].params}
     defaults["final"] = defaults["final"] or False  # --final names the run that it is made from
+    defaults["joined"] = 0  # `join` alone sets it
     for field in fields(cardkge.Settings):
         assert defaults[field.name] == field.default, field.name
         usual = getattr(cardkge.Settings(), field.name)

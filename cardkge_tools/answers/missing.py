@@ -72,9 +72,8 @@ class Missing:
         """What calibration.json says of each relation."""
         columns = self.valid.tolist(), self.test.tolist(), self.elsewhere.tolist(), self.source
         rows = [dict(zip(KEYS, row, strict=True)) for row in zip(*columns, strict=True)]
-        return (
-            rows if self.held is None else [row | {"held": x} for row, x in zip(rows, self.held.tolist(), strict=True)]
-        )
+        held = [] if self.held is None else self.held.astype(float).tolist()
+        return [row | {"held": x} for row, x in zip(rows, held, strict=True)] if held else rows
 
     @classmethod
     def of_rows(cls, rows, share):

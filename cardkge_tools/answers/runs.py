@@ -51,7 +51,7 @@ from cardkge_tools.shell.files import (
 )
 
 SINCE_1_0 = ["schedule", "n3", "reciprocal", "softmax_candidates", "no_loops", "final", "extra_negatives"]
-SINCE_1_0 += ["relation_weight"]
+SINCE_1_0 += ["relation_weight", "joined"]
 FINAL_ANEW = "`train --final` with the run that it was made of, calibrated anew, makes it again"
 OF_1_0 = {option_name(name): getattr(Settings(), name) for name in SINCE_1_0}  # which a run of 1.0.0 does not say
 

@@ -95,6 +95,7 @@ class Settings:
     validate_every: int | None = None
     patience: int = 0
     final: bool = False  # trained on train, valid and test together
+    joined: int = 0  # of so many runs the mean, which is not trained
 
     def __post_init__(self):
         for name, value in ({"model": "complex"} if self.loss == "softmax" else PAPER).items():
