@@ -739,8 +739,9 @@ def log_sums(scores, largest, sums):
 @compiled
 def softmax_rows(scores, largest, weights, sums):
     """Replaces scores[i] by weights[i] softmax, and adds to sums[i] (n,) float64, which holds the sum of exponentials
-    of what is not in the row, that of exp(scores[i, t] - largest[i]). What is below largest[i] by 87 or more counts as
-    1.6e-38. scores (n, m) float; largest, weights (n,); a NaN makes the row NaN."""
+    of what is not in the row, that of exp(scores[i, t] - largest[i]); 0 for what is 87 or more below the largest.
+    scores (n, m) float; largest, weights (n,); a NaN makes the row NaN."""
+    least = scores.dtype.type(2e-38)  # above what `exp` of float32 gives there, which would become a subnormal number
     for i in range(scores.shape[0]):
         row, total = scores[i], sums[i]
         for start in range(0, len(row), 256):  # by chunks, in vector registers
@@ -752,7 +753,7 @@ def softmax_rows(scores, largest, weights, sums):
         sums[i] = total
         scale = scores.dtype.type(weights[i] / total)
         for j in range(len(row)):
-            row[j] *= scale
+            row[j] = scores.dtype.type(0) if row[j] < least else row[j] * scale
 
 
 @compiled

@@ -100,7 +100,14 @@ def settings_of(run, dataset, recorded, missing, options):
     for name, bounds in given.items():
         for share in options.share.split(","):
             limits = None if name == "mined" else bounds  # which are no limits: `learn_counts`
-            found = calibrate(model, splits, missing[share].share, limits, options.threads, types=run.types)
+            found = calibrate(
+                model,
+                splits,
+                missing[share] if share == "numbers" else missing[share].share,
+                limits,
+                options.threads,
+                types=run.types,
+            )
             if name == "mined":
                 bounds = learn_counts(model, found, *splits, run.settings.seed, options.threads, run.types)
             yield f"{name}, v {share}" if "," in options.share else name, found, bounds, known, False
