@@ -894,6 +894,17 @@ def test_predict_goes_without_the_data(run_copy):
     one_error(invoke(*arguments, "--hide-known"))
 
 
+def test_a_run_finds_its_data_from_another_folder(graph, tmp_path, monkeypatch):
+    monkeypatch.chdir(graph.parent)
+    few = "--dim", 2, "--epochs", 1, "--no-calibrate"
+    ok("train", "--data", graph.name, *few, "--out", tmp_path / "run")
+    ok("train", "--data", "families", *few[:3], 0, *few[4:], "--out", tmp_path / "named")
+    saved = [cardkge.load_run(tmp_path / name).settings.data for name in ("run", "named")]
+    assert saved == [str(graph), "families"]
+    monkeypatch.chdir(tmp_path)
+    ok("evaluate", "run")
+
+
 # --- violations
 
 
