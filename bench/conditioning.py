@@ -33,7 +33,7 @@ def rate(pairs, live, lower, upper, threads, rounds=5):
     """(h, r) a second, and a second of CPU time, by the best of some rounds after a warm-up."""
     starts, log_odds = sets(pairs, live)
     lower, upper, answers = np.full(pairs, float(lower)), np.full(pairs, float(upper)), np.empty(len(log_odds))
-    given = starts, log_odds, lower, upper, np.ones((1, 1)), answers
+    given = starts, log_odds, lower, upper, np.ones((1, 1)), np.zeros(1), answers
     seconds, cpu = [], []
     with Threads(threads) as pool:
         for _ in range(rounds + 1):

@@ -34,8 +34,8 @@ from cardkge_tools.graph.bound_files import find_bounds
 from cardkge_tools.graph.bounds import GraphBounds, bound_of_fields, tsv_text
 from cardkge_tools.graph.rdf import format_of, is_literal, made_term, read_prefixes
 from cardkge_tools.graph.spelling import id_of
-from cardkge_tools.shell.files import refuse_the_same, replace_file
-from cardkge_tools.shell.terminal import counted, counter, say, tell_replaced, this_command, warn
+from cardkge_tools.shell.files import replace_file
+from cardkge_tools.shell.terminal import counted, counter, say, this_command, warn
 from cardkge_tools.shell.workers import carry_out_on_cluster, output_of, this_program
 
 FEW, SOME = 10, 100  # facts of valid: from SOME on, a share measured on them has a standard error below 5 points
@@ -325,9 +325,6 @@ def complete_run(folder, what, out, data, threads, cluster=None, completeness=No
         raise CardkgeError(
             f"--cluster: what counts teach is learnt once; first: {this_command()} calibrate {folder} --bounds mined"
         )
-    refuse_the_same(what.queries, out)
-    refuse_the_same(what.queries, completeness)
-    tell_replaced(out, completeness)
     write = writer_of(out, run, dataset)
     heads, relations = pairs_to_complete(run, dataset, what)
     decoder = _decoder_of(what, run, dataset, folder, threads)

@@ -17,8 +17,8 @@ from cardkge_tools.answers.measures import MOST_TAILS, evaluate_sets, read_truth
 from cardkge_tools.answers.opening import open_run, open_to_measure, read_queries
 from cardkge_tools.definitions.measures import broken_promises
 from cardkge_tools.graph.spelling import id_of
-from cardkge_tools.shell.files import is_stdout, read_json, refuse_the_same, replace_file, write_report
-from cardkge_tools.shell.terminal import counted, counter, interval, shown, table, tell_replaced, warn
+from cardkge_tools.shell.files import is_stdout, read_json, replace_file, write_report
+from cardkge_tools.shell.terminal import counted, counter, interval, shown, table, warn
 
 
 def calibrate_command(folder, data, how, threads, json_file):
@@ -351,8 +351,6 @@ def show_triple(folder, query, shown, data, json_file=None):
 def answer_queries(folder, queries, shown, data, out):
     """Answers to the queries in a file, `head<TAB>relation` or `?<TAB>relation<TAB>tail` a line: lines of head,
     relation, tail, probability, score and the split it is known from (- for none), best first in each."""
-    refuse_the_same(queries, out)
-    tell_replaced(out)
     answers = Answers(folder, data, shown.hide_known, shown.bounds)
     run = answers.run
     entities, relations = ({name: i for i, name in enumerate(names)} for names in (run.entities, run.relations))

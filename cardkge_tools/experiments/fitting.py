@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import shlex
 import signal
 import sys
@@ -144,6 +145,8 @@ def show_rule(settings, given):
 def fit(run, dataset, folder, threads, calibrated=True):
     """Trains and saves the run, evaluates it on test, shows and saves the metrics; then calibrates it, if
     `calibrated`. A final run is trained on all splits, so it is neither evaluated nor calibrated."""
+    if dataset.folder == Path(run.settings.data):  # no name of the table: another command may stand elsewhere
+        run.settings = replace(run.settings, data=os.path.abspath(run.settings.data))
     dataset = whole(dataset) if run.settings.final else dataset
     again = f"{this_command()} train --resume --out {shlex.quote(str(folder))}"
     for note in run.notes:
