@@ -11,7 +11,8 @@ from gradcheck import check_gradients
 from test_calibration import query
 
 import cardkge
-from cardkge_tools.answers.calibration import Turns, calibrate, fit
+from cardkge_tools.answers import facts
+from cardkge_tools.answers.calibration import Calibration, Turns, calibrate, fit
 from cardkge_tools.answers.decoding import Decoder, KnownTails, complete, log_odds
 from cardkge_tools.answers.missing import Missing
 from cardkge_tools.answers.sizes import are_guesses, without_lower
@@ -220,6 +221,23 @@ def test_names_that_only_a_lower_bound_asks_for_are_guesses(half_a_graph):
     decoder.calibration, decoder.with_guesses = found, True
     triples, _, (_, guesses) = complete(decoder, heads, relations)
     assert found.free.tolist() == [1] and guesses == 0 and np.count_nonzero(triples[:, 0] == 0) > 20
+
+
+def test_loops_are_fitted_with_all_that_is_known_to_be_missing(monkeypatch):
+    """Of relation 0 half of the facts have a tail seen once, of 1 none; v of heads without a number is kept."""
+    train = np.array([[0, 0, 4], [1, 0, 5], [2, 1, 6], [3, 1, 6]])
+    dataset = SimpleNamespace(train=train, valid=np.array([[0, 0, 7]]), test=np.array([[2, 0, 7]]))
+    zeros, share = np.zeros(2), np.array([0.2, 0.5])
+    missing = Missing(np.ones(2), np.ones(2), zeros, ["numbers"] * 2, zeros, share, others=np.array([0.6, 0.7]))
+    found = Calibration(np.zeros((2, 8)), np.zeros(3), np.ones(3), share, share, missing=missing)
+    run = SimpleNamespace(
+        calibration=found, settings=SimpleNamespace(final=False), best_model=lambda: None, types=None,
+        entities=[f"e{i}" for i in range(8)], relations=["r0", "r1"],
+    )  # fmt: skip
+    monkeypatch.setattr(facts, "calibrate", lambda model, splits, share, *_, **__: kept.append(share) or found)
+    kept = []
+    facts.fitted_with_loops(run, dataset, "run", None, 1)
+    assert kept[0].unseen.tolist() == [0.5, 0] and kept[0].others.tolist() == [0.6, 0.7]
 
 
 def test_the_part_without_a_lower_bound():

@@ -23,7 +23,7 @@ from cardkge_tools.answers.decoding import (
     probable,
     scope_pairs,
 )
-from cardkge_tools.answers.missing import SOURCES, missing_facts, read_missing, with_share
+from cardkge_tools.answers.missing import SOURCES, missing_facts, read_missing, unseen_tails, with_share
 from cardkge_tools.answers.opening import open_run, read_queries
 from cardkge_tools.answers.runs import save_calibration
 from cardkge_tools.answers.sizes import GUESS
@@ -122,8 +122,11 @@ def fitted_with_loops(run, dataset, folder, bounds, threads):
     if run.settings.final:
         raise CardkgeError(f"{folder}: --loops fits anew on valid, which this run was trained on; give the run before")
     limits, options = None if isinstance(bounds, CountPrior) else bounds, {"types": run.types, "loops": True}
-    splits = dataset.train, dataset.valid
-    fitted = calibrate(run.best_model(), splits, found.share, limits, threads, **options)
+    splits, share = (dataset.train, dataset.valid), found.share
+    if found.missing is not None:  # a file has no u_r: the facts say it
+        recorded = KnownTails(known_triples(dataset, "all"), len(run.entities), len(run.relations))
+        share = dataclasses.replace(found.missing, unseen=unseen_tails(recorded, len(run.relations)))
+    fitted = calibrate(run.best_model(), splits, share, limits, threads, **options)
     return dataclasses.replace(fitted, missing=found.missing)
 
 
