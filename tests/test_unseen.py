@@ -11,11 +11,12 @@ from gradcheck import check_gradients
 from test_calibration import query
 
 import cardkge
-from cardkge_tools.answers import facts
-from cardkge_tools.answers.calibration import Calibration, Turns, calibrate, fit
+from cardkge import CardkgeError
+from cardkge_tools.answers import calibration, facts, sizes
+from cardkge_tools.answers.calibration import Calibration, CountPrior, Turns, calibrate, fit
 from cardkge_tools.answers.decoding import Decoder, KnownTails, complete, log_odds
 from cardkge_tools.answers.missing import Missing
-from cardkge_tools.answers.sizes import are_guesses, without_lower
+from cardkge_tools.answers.sizes import are_guesses, chances_of_none, without_lower
 from cardkge_tools.definitions.counting import (
     N_FEATURES,
     calibrated_log_odds,
@@ -101,6 +102,64 @@ def test_how_probable_a_lower_bound_is():
     assert chance_of_least(p, 3) == pytest.approx(0, abs=1e-15)
     of_one, of_two = 1 - 3 / 8 / math.e, 1 - 3 / 4 / math.e - 1 / 2 / math.e
     assert [chance_of_least(p, least, 1.0) for least in (1, 2)] == pytest.approx([of_one, of_two])
+    assert abs(chance_of_least(p, 200, 1.0)) < 1e-12
+    each = 1 / math.sqrt(2 * math.pi * 1000)  # Ramanujan: fewer than 1000 with 1/2 less a third of the chance of 1000
+    assert chance_of_least(p, 1000, 1000.0) == pytest.approx(1 / 2 + each * (1 / 3 + 1 / 2 + 2 / 8), abs=2e-5)
+
+
+def test_weights_are_of_candidates_alone():
+    with pytest.raises(CardkgeError, match="say nothing beside unseen tails"):
+        conditioned(np.zeros(3), 1, 2, [1.0, 0.5], unseen=1.0)
+
+
+@pytest.mark.parametrize("bounds", BOUNDS)
+@pytest.mark.parametrize("mean", [1e-3, 0.7, 4.0])
+def test_guesses_and_no_new_tail_by_enumeration(bounds, mean, monkeypatch):
+    """Over the sets of candidates and the numbers of unseen tails: none of the candidates, and a lower bound at all."""
+    odds = np.array([3.0, 1.0, 0.2, 0.05])
+    starts, (lower, upper), unseen = np.array([0, 4]), np.array(bounds, float)[:, None], np.array([mean])
+    none = chances_of_none(starts, np.log(odds), (lower, upper), np.ones((1, 1)), unseen)
+    assert none == pytest.approx([enumerated(odds, mean, *bounds)[(False,) * 4]], rel=1e-10)
+    chance = 0.0
+    for members, p in enumerated(odds, mean, 0, math.inf).items():
+        chance += p * sum(each for u, each in enumerate(poisson(mean)) if sum(members) + u >= bounds[0])
+    assert chance_of_least(odds / (1 + odds), bounds[0], mean) == pytest.approx(chance, rel=1e-6, abs=1e-12)
+    more_than_expected = bounds[0] > (odds / (1 + odds)).sum() + mean  # else it is never a guess
+    for limit in (chance * 1.0001, chance * 0.9999) if more_than_expected else ():
+        monkeypatch.setattr(sizes, "GUESS", limit)
+        assert are_guesses(starts, np.log(odds), lower, unseen).tolist() == [chance < limit]
+
+
+def test_numbers_that_no_head_can_have_are_contradicted():
+    """Five candidates and one unseen tail on the average: 5 + 1 + 10 + 30 tails may be, and no more."""
+    model = cardkge.DistMult(5, 1, 2, seed=1, dtype="float64")
+    numbers = [46, 47, 3e6, 1e300, 2]
+    bounds = [Bound("r", x, x, subject=f"e{i}") for i, x in enumerate(numbers)]
+    bounds = GraphBounds(bounds, ["r"], None, [f"e{i}" for i in range(5)])
+    parameters, half = np.array([[0.0, 1, 0, 0, 0, 0, 0, 4]]), np.full(1, 0.5)
+    found = Calibration(parameters, np.zeros(3), np.ones(3), half, half, unseen=np.ones(1))
+    decoder = Decoder(model, found, bounds, KnownTails(np.empty((0, 3), int), 5, 1))
+    decoder.with_none, heads, relations = True, np.arange(5), np.zeros(5, int)
+    decoded = decoder.decode(heads, relations, model.score_tails(heads, relations))
+    assert decoded.contradicted.tolist() == [False, True, True, True, False]
+    assert decoded.guesses.tolist() == [True, False, False, False, False]
+    assert (decoded.expected() > 0).tolist() == (~decoded.contradicted).tolist()
+    assert np.isfinite(decoded.p).all() and decoded.none[1:4].tolist() == [0, 0, 0]
+
+
+def test_a_prior_over_counts_is_of_candidates_alone():
+    """What a CountPrior weighs are numbers of candidates, though the fit found unseen tails too."""
+    model = cardkge.DistMult(5, 1, 2, seed=1, dtype="float64")
+    usual = np.full((1, calibration.GROUPS, calibration.SIZES), 1 / calibration.SIZES)
+    prior = CountPrior([np.array([0.1, 0.6, 0.3])], usual, np.ones((1, calibration.GROUPS)), 0.5)
+    parameters, half = np.array([[0.0, 1, 0, 0, 0, 0, 0, 4]]), np.full(1, 0.5)
+    closed = Calibration(parameters, np.zeros(3), np.ones(3), half, half)
+    known, heads, relations = KnownTails(np.empty((0, 3), int), 5, 1), np.arange(5), np.zeros(5, int)
+    p = [
+        Decoder(model, each, prior, known).decode(heads, relations, model.score_tails(heads, relations)).p
+        for each in (closed, dataclasses.replace(closed, unseen=np.ones(1)))
+    ]
+    np.testing.assert_array_equal(*p)
 
 
 # ------------------------------------------------------------------------------------------------------------------

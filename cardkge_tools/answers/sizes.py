@@ -10,6 +10,12 @@ GUESS = 0.01  # where a lower bound is less probable than this without it, the n
 FREE = 0.1  # of the (h, r) of a fit, at least, without a lower bound: else it says nothing of guesses
 
 
+def most_tails(candidates, unseen):
+    """(n,): how many new tails (h, r) can have at most: its candidates (n,) and, where their mean (n,) is above 0, so
+    many unseen ones that a Poisson number never is above it. A lower bound that asks for more cannot hold."""
+    return candidates + np.where(unseen > 0, unseen + 10 * np.sqrt(unseen) + 30, 0)
+
+
 def chances_of_none(starts, odds, limits, weights, unseen):
     """(n,): the probability that none of the candidates of each pair is a fact, given its bounds: P(0) w_0 over the sum
     of P(j) w_j for j within the limits (lower, upper), P(j) the probability of j facts among independent candidates.
