@@ -308,6 +308,8 @@ def test_the_part_without_a_lower_bound():
         lower=np.array([1.0, 0, 1, 0, 2]),
     )  # fmt: skip
     np.testing.assert_allclose(without_lower(queries, 3), [3 / 4, 0, 3 / 7])
+    features[:2, 1], queries.lower[:2] = 0, 0  # no lower bound in 0, each head of which has known tails
+    np.testing.assert_allclose(without_lower(queries, 3), [1, 0, 4 / 7])
 
 
 def test_guesses_by_hand():

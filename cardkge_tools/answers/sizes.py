@@ -53,10 +53,12 @@ def are_guesses(starts, odds, lower, unseen):
 
 
 def without_lower(queries, n_relations):
-    """(R,): of the (h, r) of a fit, Turns, that have no known tail (of all, where each has one) the part that no lower
-    bound binds; of a relation without any, that of all relations. Where it is small nothing tells how many tails there
-    would be without a bound: fitted through (1, 1), odds ten times as large are as good, and no name is a guess."""
+    """(R,): of the (h, r) of a fit, Turns, that have no known tail (of all, where each of a relation has one) the part
+    that no lower bound binds; of a relation without any, that of all relations. Where it is small nothing tells how
+    many tails there would be without a bound: fitted through (1, 1), odds ten times as large are as good, and no name
+    is a guess."""
     unknown = queries.features[:, 1] == 1
-    weight = queries.weight * (unknown if unknown.any() else 1)
+    some = np.bincount(queries.relations, unknown, n_relations) > 0
+    weight = queries.weight * (unknown | ~some[queries.relations])
     asked, free = (np.bincount(queries.relations, x, n_relations) for x in (weight, weight * (queries.lower <= 0)))
     return np.where(asked > 0, free, free.sum()) / np.where(asked > 0, asked, asked.sum())
