@@ -105,6 +105,23 @@ def test_one_number_more_needs_no_training(made, tmp_path):
     assert found != pytest.approx(free, rel=1e-3)
 
 
+def test_without_a_lower_bound_p_has_no_scale_where_all_heads_had_one_at_the_fit(run, tmp_path):
+    """At least 8 tails of every head of r1 at the fit; other bounds that ask for tails of r1 too are taken."""
+    path, other = tmp_path / "bounds.tsv", tmp_path / "other.tsv"
+    path.write_text("r1\t8\t20\n")
+    ok("calibrate", run, "--bounds", path)
+    other.write_text("r0\t0\t9\n")
+    query = "predict", run, "--head", "a", "--relation", "r1", "--bounds"
+    for bounds in ("none", "mined", other):
+        line = one_error(invoke(*query, bounds))
+        assert f"--bounds {bounds}: no lower bound in r1, and the calibration was fitted where" in line
+        assert line.endswith(f"calibrate {run} --bounds {bounds}")
+    other.write_text("r1\t8\t9\n")
+    assert "p holds better after" in ok(*query, other).stderr
+    ok("calibrate", run, "--bounds", "none")
+    ok(*query, "none")
+
+
 def facts_of(*arguments):
     result = ok("complete", *arguments, "--known", "valid")
     return [line.rsplit("\t", 1) for line in result.stdout.splitlines()], result.stderr

@@ -29,12 +29,15 @@ CHUNK = 64  # heads of (?, r, t) that are decoded at a time, best score first, a
 
 class Count(NamedTuple):
     """How many tails a head has (or heads a tail): the known ones, the expected number with these (None where the run
-    is not calibrated), and the bound (lower, upper); said: what the bound asks for beyond that."""
+    is not calibrated), and the bound (lower, upper); said: what the bound asks for beyond that; whether the data
+    contradicts the bound, and whether new names are guesses."""
 
     known: int
     expected: float | None
     bound: tuple[float, float]
     said: str = ""
+    contradicted: bool = False
+    guesses: bool = False
 
 
 class Completion(NamedTuple):
@@ -169,11 +172,13 @@ class Answers:
         places = acceptable(decoded, room_left(self.decoder.bounds.of(relations, heads), decoded.known), 0.5)
         accepted[self._with_room(relation, head, decoded.ids[places])] = True
         said = ""
-        if bound[0] > len(known) and self.decoder.calibration.unseen_of(relations)[0] > 0:
+        asked = self.decoder.bounds.of(relations, heads)[0, 0] > len(known)  # `bound` may be mined, and only shown
+        if asked and self.decoder.calibration.unseen_of(relations)[0] > 0:
             said = "; it counts tails that the graph lacks, so it may be more than the graph can answer"
         if decoded.guesses[0]:
             said += f"; by itself the model has a chance below {GUESS:g} for so many: new names are guesses"
-        return scores, p, accepted, Count(len(known), float(decoded.expected()[0]), bound, said)
+        of = bool(decoded.contradicted[0]), bool(decoded.guesses[0])
+        return scores, p, accepted, Count(len(known), float(decoded.expected()[0]), bound, said, *of)
 
     def _order(self, relation, given, scores, known):
         """Entities (N,), best score first, equals by id; without the loop, where the run was trained without."""
@@ -220,15 +225,15 @@ class Answers:
             return self._conditioned(relation, completions, Count(len(known), None, bound))
         parts = (order[start : start + CHUNK] for start in range(0, len(order), CHUNK))
         completions = (self._of_heads(relation, tail, part, scores, known, with_x) for part in parts)
-        count = None if bound == (0, math.inf) else Count(len(known), float(len(known)), bound)  # there is no room
-        return Answer(itertools.chain.from_iterable(completions), count)
+        count = Count(len(known), float(len(known)), bound, contradicted=len(known) > bound[1])  # there is no room
+        return Answer(itertools.chain.from_iterable(completions), None if bound == (0, math.inf) else count)
 
     def _of_heads(self, relation, tail, heads, scores, known, with_x, progress=None):
         """A list of Completions of (?, relation, tail) by these heads (n,), the p of each given the bounds of its (h,
         r); scores (N,) and known are the query's."""
         n, relations = len(heads), np.full(len(heads), relation)
         p, sums = probability(scores[heads]).astype(float), np.empty(n)
-        counts, expected = np.zeros(n, int), np.zeros(n)
+        counts, expected, (contradicted, guesses) = np.zeros(n, int), np.zeros(n), np.zeros((2, n), bool)
         accepted, limits = np.array([head in known for head in heads.tolist()]), self.limits(relation, heads)
         if self.calibrated:
             decoder, new = copy.copy(self.decoder), heads[~accepted]
@@ -243,6 +248,7 @@ class Answers:
                 decoded = decoder.decode(heads[part], relations[part], rows)
                 p[part] = np.where(accepted[part], 1, decoded.of_tail(tail))
                 counts[part], expected[part] = decoded.known, decoded.expected()
+                contradicted[part], guesses[part] = decoded.contradicted, decoded.guesses
                 room = room_left(decoder.bounds.of(relations[part], heads[part]), decoded.known)
                 places = acceptable(decoded, room, 0.5)
                 accepted[first + decoded.row[places][decoded.ids[places] == tail]] = True
@@ -251,13 +257,15 @@ class Answers:
             with Threads(None) as pool:
                 size = block_of(self.model.n_entities)
                 scored_blocks(self.model, Queries(heads, relations), pool, each, size, progress)
-        columns = (each.tolist() for each in (heads, p, accepted, counts, expected, limits, sums))
+        columns = (
+            each.tolist() for each in (heads, p, accepted, counts, expected, limits, contradicted, guesses, sums)
+        )
         return [
             Completion(
                 head, known.get(head), float(scores[head]), its_p, yes if self.calibrated else None,
-                Count(count, mean if self.calibrated else None, tuple(bound)), x if with_x else None,
+                Count(count, mean if self.calibrated else None, tuple(bound), "", *of), x if with_x else None,
             )
-            for head, its_p, yes, count, mean, bound, x in zip(*columns, strict=True)
+            for head, its_p, yes, count, mean, bound, *of, x in zip(*columns, strict=True)
         ]  # fmt: skip
 
     def _conditioned(self, relation, completions, heads):
@@ -285,7 +293,7 @@ class Answers:
             else each._replace(probability=given.get(each.entity, 0.0), accepted=each.entity in kept)
             for each in completions
         ]
-        return Answer(completions, heads._replace(expected=heads.known + float(p.sum())))
+        return Answer(completions, heads._replace(expected=heads.known + float(p.sum()), contradicted=not possible))
 
     # --- (h, r, t)
 

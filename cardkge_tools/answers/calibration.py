@@ -23,7 +23,7 @@ from cardkge_tools.answers.decoding import (
     spread,
 )
 from cardkge_tools.answers.missing import Missing
-from cardkge_tools.answers.sizes import FREE, without_lower
+from cardkge_tools.answers.sizes import FREE, most_tails, without_lower
 from cardkge_tools.definitions.counting import N_FEATURES, count_weights, fit_counts, minimise, pair_features
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.batches import Threads, sorted_distinct
@@ -159,8 +159,7 @@ def calibrate(model, splits, share, bounds=None, threads=None, progress=None, **
     if others is not None:
         of_pairs = np.where(limits[:, 0] == limits[:, 1], of_pairs, others[relations])
     unseen = np.zeros(r) if missing is None else missing.unseen_before(scope[1], relations[limits[:, 0] > 0])
-    queries = _in_turn(candidates, relations, weights, of_pairs, limits)
-    queries.unseen = unseen[queries.relations]
+    queries = _in_turn(candidates, relations, weights, of_pairs, limits, unseen[relations])
     found = fit(queries, r, threads)
     counts = {"unseen": unseen * np.exp(found[:, -1]), "others": others, "free": without_lower(queries, r)}
     return Calibration(found[:, :-1], queries.centre, queries.scale, np.array(share), np.array(share), **counts)
@@ -204,7 +203,7 @@ class Turns:
         self.unseen = np.broadcast_to(np.asarray(self.unseen, np.float64), self.share.shape)
 
 
-def _in_turn(candidates, relations, weights, share, limits):
+def _in_turn(candidates, relations, weights, share, limits, unseen):
     """The Turns of the fit. Of a pair with facts in valid there is one for each part that has some of them, in which
     these are found and the others known; and one in which all are known, for the other parts. A pair with none counts
     FOLDS times."""
@@ -233,7 +232,7 @@ def _in_turn(candidates, relations, weights, share, limits):
     lower, upper = np.ceil(limits[of, 0]) - counts, np.floor(limits[of, 1]) - counts
     total = candidates.total[of] - (counts - candidates.known[of])
     # else no candidate is left, bounds leave nothing to learn, or facts contradict them
-    sound = (total > 0) & (upper > 0) & (sizes <= upper) & (lower <= total)
+    sound = (total > 0) & (upper > 0) & (sizes <= upper) & (lower <= most_tails(total, unseen[of]))
     v, weight = share[of], weights[of] * times
     features = pair_features(np.where(total > 0, sums, 0), counts, np.where(total > 0, best, 0))
     centre = np.average(features[:, 3:], axis=0, weights=weight * (total > 0))
@@ -243,10 +242,10 @@ def _in_turn(candidates, relations, weights, share, limits):
     chosen = sound[query]
     rows = candidates.scores[places] - sums[query], found[places], candidates.weights[places]
     known_share, share = v * (FOLDS - 1) / FOLDS, v / FOLDS / (1 - v * (FOLDS - 1) / FOLDS)
-    columns = features, lower, upper, known_share, share, weight, relations[of]
+    columns = features, lower, upper, known_share, share, weight, relations[of], unseen[of]
     starts = np.append(0, np.cumsum(np.bincount(query[chosen], minlength=len(of))[sound]))
-    columns = (np.ascontiguousarray(column[sound]) for column in columns)
-    return Turns(starts, tuple(row[chosen] for row in rows), *columns, centre, scale)
+    *columns, unseen = (np.ascontiguousarray(column[sound]) for column in columns)
+    return Turns(starts, tuple(row[chosen] for row in rows), *columns, centre, scale, unseen)
 
 
 def fit(queries, n_relations, threads=None, precision=PRIOR, chosen=None):

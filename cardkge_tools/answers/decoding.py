@@ -7,7 +7,7 @@ import numpy as np
 
 import kernels
 from cardkge import CardkgeError, as_bounds, triple_keys
-from cardkge_tools.answers.sizes import are_guesses, chances_of_none
+from cardkge_tools.answers.sizes import are_guesses, chances_of_none, most_tails
 from cardkge_tools.definitions.counting import calibrated_log_odds, pair_features
 from cardkge_tools.engine.batches import Threads, sorted_distinct
 from cardkge_tools.engine.ranking import Queries, scored_blocks
@@ -125,11 +125,13 @@ class Decoder:
         odds = log_odds(self.calibration, relations[row], found - sums[row], features[row], numbered[row])
         full = open_scores[row, ids] == -np.inf
         odds, open_starts = np.clip(odds, -1e6, 1e6)[~full], np.searchsorted(row[~full], np.arange(n + 1))
-        p, open_p, unseen = np.zeros(len(ids)), np.empty(len(odds)), self.calibration.unseen_of(relations)
+        unseen = self.calibration.unseen_of(relations) * (weights.shape[1] == 1)  # a CountPrior is of candidates alone
+        most = most_tails(candidates - np.bincount(row[full], minlength=n), unseen)
+        contradicted = (upper < 0) | (np.ceil(lower) > most)
+        lower, upper = np.where(contradicted, 0, lower), np.where(contradicted, -1, upper)  # no sums as long as these
+        p, open_p = np.zeros(len(ids)), np.empty(len(odds))
         kernels.condition_sets(0, n, open_starts, odds, lower, upper, weights, unseen, open_p)
         p[~full] = open_p
-        contradicted = np.ceil(lower) > candidates - np.bincount(row[full], minlength=n)  # unless others make it up
-        contradicted = (upper < 0) | (contradicted & (unseen == 0))
         none = chances_of_none(open_starts, odds, (lower, upper), weights, unseen) if self.with_none else None
         guesses = are_guesses(open_starts, odds, lower, unseen)
         guesses &= ~contradicted & self.calibration.has_scale(relations) & (not self.with_guesses)

@@ -23,7 +23,7 @@ from cardkge_tools.answers.decoding import (
     probable,
     scope_pairs,
 )
-from cardkge_tools.answers.missing import SOURCES, missing_facts, read_missing, with_share
+from cardkge_tools.answers.missing import SOURCES, missing_facts, read_missing, unseen_tails, with_share
 from cardkge_tools.answers.opening import open_run, read_queries
 from cardkge_tools.answers.runs import save_calibration
 from cardkge_tools.answers.sizes import GUESS
@@ -122,8 +122,11 @@ def fitted_with_loops(run, dataset, folder, bounds, threads):
     if run.settings.final:
         raise CardkgeError(f"{folder}: --loops fits anew on valid, which this run was trained on; give the run before")
     limits, options = None if isinstance(bounds, CountPrior) else bounds, {"types": run.types, "loops": True}
-    splits = dataset.train, dataset.valid
-    fitted = calibrate(run.best_model(), splits, found.share, limits, threads, **options)
+    splits, share = (dataset.train, dataset.valid), found.share
+    if found.missing is not None:  # a file has no u_r: the facts say it
+        recorded = KnownTails(known_triples(dataset, "all"), len(run.entities), len(run.relations))
+        share = dataclasses.replace(found.missing, unseen=unseen_tails(recorded, len(run.relations)))
+    fitted = calibrate(run.best_model(), splits, share, limits, threads, **options)
     return dataclasses.replace(fitted, missing=found.missing)
 
 
@@ -173,13 +176,23 @@ def run_bounds(run):
 
 def bounds_in_use(run, dataset, folder, given=None, threads=None):
     """The Bounds that condition answers: those given, as `find_bounds` names them, with a warning where the calibration
-    was fitted through others; else `run_bounds`."""
+    was fitted through others; else `run_bounds`. CardkgeError where they have no lower bound in a relation whose heads
+    all had one at the fit, which does not say then how many tails there are without it."""
     fitted = run_bounds(run)
     prior = isinstance(fitted, CountPrior)
     if given is None or (given == "mined" and prior):
         return fitted
     bounds = None if given == "mined" else found_bounds(given, dataset)
     if given == "mined" or prior or text_of(bounds) != text_of(fitted):
+        everyone = np.arange(len(run.entities))
+        for r in np.flatnonzero(~run.calibration.has_scale(np.arange(len(run.relations)))).tolist():
+            before, after = (each is not None and each.of(r, everyone)[:, 0].any() for each in (fitted, bounds))
+            if before and not after:
+                raise CardkgeError(
+                    f"--bounds {given}: no lower bound in {run.relations[r]}, and the calibration was fitted where"
+                    " (nearly) all its heads have one, so it does not say how many tails there are without; first:"
+                    f" {this_command()} calibrate {folder} --bounds {given}"
+                )
         warn(
             f"--bounds {given}: the calibration was fitted through other bounds; these are used, but p holds better"
             f" after: {this_command()} calibrate {folder} --bounds {given}"

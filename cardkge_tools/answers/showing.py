@@ -252,7 +252,7 @@ def show_count(answers, answer, n_shown, with_x):
         none = f"; {'no bounds are in use' if answers.run.bounds.any() else 'the run has no bounds'}"
         given = answers.soft if answers.conditioned else f"{none}, and is not conditioned"
         click.echo(f"{_expected('count', count, count.known - n_shown)}, {bound}{given}{count.said}")
-        say_contradicted(answers, count)
+        say_contradicted(count)
     if with_x:
         click.echo(f"X_hr = {answer.x:.2f}, {bound}")
     elif not answers.calibrated:
@@ -265,11 +265,12 @@ def _expected(what, count, hidden=0):
     return f"expected {what} = {count.expected:.2f}, {count.known} known{beyond}"
 
 
-def say_contradicted(answers, count):
+def say_contradicted(count):
     """A line where the bound of a Count cannot hold: it is left out of account, and nothing new is expected."""
-    lower, upper = count.bound
-    if answers.conditioned and not answers.soft and not lower - 1e-9 <= count.expected <= upper + 1e-9:
-        why = f"{counted(count.known, 'is', 'are')} known" if count.known > upper else "too few can be answered"
+    if count.contradicted:
+        why = (
+            f"{counted(count.known, 'is', 'are')} known" if count.known > count.bound[1] else "too few can be answered"
+        )
         click.echo(f"the data contradicts this bound ({why}): it is ignored, and nothing new is predicted")
 
 
@@ -291,14 +292,15 @@ def show_heads(answers, answer, chosen, found, with_x):
     if answer.count:
         hidden = answer.count.known - sum(each.known_in is not None for each in chosen)
         click.echo(f"{_expected('heads of the tail', answer.count, hidden)}, bound {interval(*answer.count.bound)}")
-        say_contradicted(answers, answer.count)
+        say_contradicted(answer.count)
 
 
 def report_of(answers, query, answer, chosen, with_x):
-    """Answers as JSON: the query, its bounds, X_hr where asked for, what the table says of each, expected counts."""
+    """Answers as JSON: the query, its bounds, X_hr where asked for, what the table says of each; where the run is
+    calibrated, expected counts, whether the data contradicts a bound, and whether new names are guesses."""
     head, relation, tail = query
     counts = [answer.count] if tail is None else [each.count for each in chosen]
-    bounds, expected = [_in_json(count.bound) for count in counts], [count.expected for count in counts]
+    bounds = [_in_json(count.bound) for count in counts]
     report = {
         "query": {"head": head, "relation": relation, "tail": tail},
         "bounds": bounds[0] if tail is None else bounds,
@@ -310,9 +312,11 @@ def report_of(answers, query, answer, chosen, with_x):
         ],
     }
     if answers.calibrated:
-        report["expected"] = expected[0] if tail is None else expected
+        for key in ("expected", "contradicted", "guesses"):
+            values = [getattr(count, key) for count in counts]
+            report[key] = values[0] if tail is None else values
     if tail is not None and answer.count:
-        known, count, bound, _ = answer.count
+        known, count, bound, *_ = answer.count
         report["heads"] = {"known": known, "expected": count, "bounds": _in_json(bound)}
     return report
 

@@ -10,6 +10,12 @@ GUESS = 0.01  # where a lower bound is less probable than this without it, the n
 FREE = 0.1  # of the (h, r) of a fit, at least, without a lower bound: else it says nothing of guesses
 
 
+def most_tails(candidates, unseen):
+    """(n,): how many new tails (h, r) can have at most: its candidates (n,) and, where their mean (n,) is above 0, so
+    many unseen ones that a Poisson number never is above it. A lower bound that asks for more cannot hold."""
+    return candidates + np.where(unseen > 0, unseen + 10 * np.sqrt(unseen) + 30, 0)
+
+
 def chances_of_none(starts, odds, limits, weights, unseen):
     """(n,): the probability that none of the candidates of each pair is a fact, given its bounds: P(0) w_0 over the sum
     of P(j) w_j for j within the limits (lower, upper), P(j) the probability of j facts among independent candidates.
@@ -47,10 +53,12 @@ def are_guesses(starts, odds, lower, unseen):
 
 
 def without_lower(queries, n_relations):
-    """(R,): of the (h, r) of a fit, Turns, that have no known tail (of all, where each has one) the part that no lower
-    bound binds; of a relation without any, that of all relations. Where it is small nothing tells how many tails there
-    would be without a bound: fitted through (1, 1), odds ten times as large are as good, and no name is a guess."""
+    """(R,): of the (h, r) of a fit, Turns, that have no known tail (of all, where each of a relation has one) the part
+    that no lower bound binds; of a relation without any, that of all relations. Where it is small nothing tells how
+    many tails there would be without a bound: fitted through (1, 1), odds ten times as large are as good, and no name
+    is a guess."""
     unknown = queries.features[:, 1] == 1
-    weight = queries.weight * (unknown if unknown.any() else 1)
+    some = np.bincount(queries.relations, unknown, n_relations) > 0
+    weight = queries.weight * (unknown | ~some[queries.relations])
     asked, free = (np.bincount(queries.relations, x, n_relations) for x in (weight, weight * (queries.lower <= 0)))
     return np.where(asked > 0, free, free.sum()) / np.where(asked > 0, asked, asked.sum())

@@ -108,14 +108,15 @@ def chance_of_least(p, lower, unseen=0.0):
     where it is small, a lower bound asks for more than the model expects, and names that meet it are guesses."""
     least = max(math.ceil(lower), 0)
     sizes = size_probabilities(p, max(least, 1))
-    fewer = [sum(unseen**u / math.factorial(u) for u in range(least - j)) * math.exp(-unseen) for j in range(least)]
-    return 1 - sizes[:least] @ np.array(fewer)
+    u = np.arange(least)
+    log_p = u * (math.log(unseen) if unseen else -1e300) - unseen - np.cumsum(np.log(np.maximum(u, 1)))
+    return 1 - sizes[:least] @ np.cumsum(np.exp(log_p))[::-1]  # with j candidates, fewer than least - j unseen tails
 
 
 def conditioned(log_odds, lower, upper, weights=(1.0,), unseen=0.0):
     """P(t in S | lower <= |S| <= upper) (n,) of independent candidates with log odds (n,): step 3, exactly. weights
     (m + 1,): those of step 4, not negative, for sizes from 0; the last is that of all sizes from m on. unseen: mu of
-    step 5; above 0, weights are not for it.
+    step 5; above 0 there are no weights beside it, which are of candidates alone.
 
     All sums are of positive terms, in logarithms: forward[t, j] = log P(j of the candidates before t are in S);
     backward[j] = log of the probability that the others lead from j to a size, times the weight of that size, summed
@@ -125,11 +126,13 @@ def conditioned(log_odds, lower, upper, weights=(1.0,), unseen=0.0):
 
     with backward of the candidates after t. Equal odds get equal answers, and greater ones no smaller ones. The time is
     n times the largest size allowed, n^2 without an upper bound. CardkgeError where no set has a size within the bounds
-    and a weight above 0.
+    and a weight above 0, or both weights and unseen are given.
     """
     x, weights = np.clip(np.asarray(log_odds, np.float64), -1e6, 1e6), np.asarray(weights, np.float64)
     n, sizes = len(x), np.arange(len(x) + 1)
     if unseen > 0:
+        if len(weights) > 1:
+            raise CardkgeError("weights are of candidates alone, and say nothing beside unseen tails; give one of both")
         weights, lower = unseen_weights(lower, upper, unseen, n), 0
     weights = np.where((sizes >= lower) & (sizes <= upper), weights[np.minimum(sizes, len(weights) - 1)], 0.0)
     if not weights.any():
