@@ -550,4 +550,4 @@ def test_what_is_read_is_not_overwritten_and_what_is_there_is_named(run, tmp_pat
 def test_a_calibration_that_rests_on_few_facts_says_how_sure_it_is(run):
     """A share measured on n facts has a standard error of 0.5 / sqrt(n) at most: 16 points for the ten of valid."""
     said = ok("calibrate", run).stderr
-    assert "10 new facts of valid: a share measured on so few has a standard error of up to 16 points" in said
+    assert "10 new facts of valid: a share measured on them has a standard error of up to 16 points" in said

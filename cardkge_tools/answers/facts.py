@@ -58,15 +58,15 @@ def calibrate_run(run, dataset, folder, threads, how=None, quiet=False):
     messages go to stderr. Returns the Missing that v comes from."""
     how = how or Fitting()
     if run.settings.final:
-        raise CardkgeError(f"{folder}: it was trained on valid too, and has the calibration of the run it was made of")
+        raise CardkgeError(f"{folder}: trained on valid too, it keeps the calibration of the run it was made from")
     check_finite(run.best_model().params)
     sizes = len(run.entities), len(run.relations)
     fresh = len(KnownTails(dataset.valid, *sizes).without(KnownTails(dataset.train, *sizes)).keys)
     if not len(dataset.valid):
-        raise CardkgeError("calibration: valid is empty, so it says nothing of new facts; hold some out (`split`)")
+        raise CardkgeError("calibration: valid is empty, and only held-out facts can teach it; hold some out (`split`)")
     if not fresh:
         raise CardkgeError(
-            f"calibration: the facts of valid ({len(dataset.valid):,}) all stand in train too, so they say nothing of"
+            f"calibration: the facts of valid ({len(dataset.valid):,}) all stand in train too and teach nothing about"
             " new ones; hold out others (`split`)"
         )
     mined = (how.bounds or run.settings.bounds) == "mined"  # mined bounds are no limits: `learn_counts`
@@ -91,19 +91,19 @@ def calibrate_run(run, dataset, folder, threads, how=None, quiet=False):
         say(ASSUMED, err=quiet)
     for r in np.flatnonzero(run.calibration.unseen).tolist():
         say(
-            f"{run.relations[r]}: its numbers count tails that are no entities of the graph ({missing.unseen[r]:.0%} of"
-            " the new ones, by how those known repeat), and may be larger than what the graph can answer",
+            f"{run.relations[r]}: its numbers count tails that the graph lacks ({missing.unseen[r]:.0%} of the new"
+            " ones, by how those known repeat), and may exceed what the graph can answer",
             err=quiet,
         )
     if fresh < FEW:
         warn(
-            f"calibrated on {counted(fresh, 'new fact')} of valid: p puts answers in order, but may promise"
-            " twice what is true, or four times; hold out some dozens of facts (`split --valid`) before you believe it"
+            f"calibrated on {counted(fresh, 'new fact')} of valid: p orders answers well, but may promise"
+            " two or four times what is true; hold out some dozens of facts (`split --valid`) before you rely on it"
         )
     elif fresh < SOME:
         warn(
-            f"calibrated on {fresh} new facts of valid: a share measured on so few has a standard error of up to"
-            f" {50 / fresh**0.5:.0f} points, and p is no surer; hold out more (`split --valid`) where you can"
+            f"calibrated on {fresh} new facts of valid: a share measured on them has a standard error of up to"
+            f" {50 / fresh**0.5:.0f} points, and so has p; hold out more (`split --valid`) if you can"
         )
     return missing
 
@@ -120,7 +120,7 @@ def fitted_with_loops(run, dataset, folder, bounds, threads):
     loops does not apply to them."""
     found = calibrated_run(run, folder)
     if run.settings.final:
-        raise CardkgeError(f"{folder}: --loops fits anew on valid, which this run was trained on; give the run before")
+        raise CardkgeError(f"{folder}: --loops fits anew on valid, but this run was trained on it; give the run before")
     limits, options = None if isinstance(bounds, CountPrior) else bounds, {"types": run.types, "loops": True}
     splits = dataset.train, dataset.valid
     fitted = calibrate(run.best_model(), splits, found.share, limits, threads, **options)
@@ -181,7 +181,7 @@ def bounds_in_use(run, dataset, folder, given=None, threads=None):
     bounds = None if given == "mined" else found_bounds(given, dataset)
     if given == "mined" or prior or text_of(bounds) != text_of(fitted):
         warn(
-            f"--bounds {given}: the calibration was fitted through other bounds; these are used, but p holds better"
+            f"--bounds {given}: the calibration was fitted through other bounds; p is more reliable"
             f" after: {this_command()} calibrate {folder} --bounds {given}"
         )
     return _prior_of(run, dataset, threads) if given == "mined" else bounds
@@ -246,7 +246,7 @@ def pairs_to_complete(run, dataset, what):
         pairs = set()
         for at, head, relation, _ in read_queries(what.queries, entities, relations, run.prefixes):
             if head is None:
-                raise CardkgeError(f"{what.queries}:{at}: a query of heads; `complete` takes head<TAB>relation")
+                raise CardkgeError(f"{what.queries}:{at}: a query for heads; `complete` takes head<TAB>relation")
             pairs.add((relations[relation], entities[head]))
         found = np.array(sorted(pairs), np.int32).reshape(-1, 2)
         return found[:, 1].copy(), found[:, 0].copy()
@@ -351,19 +351,19 @@ def complete_run(folder, what, out, data, threads, cluster=None, completeness=No
 
         triples, p, (contradicted, guesses) = complete(decoder, heads, relations, what.least, what.precision, look)
     if contradicted:
-        warn(f"{contradicted:,} (h, r) have other numbers of known tails than their bounds allow, and get no new ones")
+        warn(f"{contradicted:,} (h, r) contradict their bounds by their numbers of known tails, and get no new ones")
     if guesses:
         warn(
-            f"{guesses:,} (h, r) have a lower bound that asks for more than the model expects (a chance below"
-            f" {GUESS:g}); the names that would meet it are guesses, and left out without --guess"
+            f"{guesses:,} (h, r) have a lower bound above what the model expects (a chance below"
+            f" {GUESS:g}); the completions that would meet it are guesses, left out without --guess"
         )
     names = [run.entities, run.relations, run.entities]
     facts = [[name[i] for name, i in zip(names, triple, strict=True)] for triple in triples.tolist()]
     blank = sum(head.startswith("_:") or tail.startswith("_:") for head, _, tail in facts)
     if blank and out is not None and format_of(out):
         warn(
-            f"{blank:,} of the new facts are about blank nodes (_:...): `import` knows the IRIs that are written for"
-            " them, after the graph's own file; another program does not"
+            f"{blank:,} of the new facts are about blank nodes (_:...): `import` can read the IRIs written for"
+            " them, after the graph's own file; other programs cannot"
         )
     lines = write(zip(facts, p, strict=True))
     if out is None:

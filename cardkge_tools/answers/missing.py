@@ -96,8 +96,8 @@ def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
 
     Where relation r has exact bounds (lower = upper = n) for some (h, r) in scope, D_r is the sum over these of n less
     the tails in any file, signed: a fact too many cancels one too few. M_r = (1 - u_r) D_r, u_r of `unseen_tails`, and
-    v_r = V_r / (V_r + T_r + M_r), with V_r and T_r of these heads alone, unless these are too few, which a note
-    says."""
+    v_r = V_r / (V_r + T_r + M_r), with V_r and T_r of these heads alone, unless these are too few for a share: a note
+    says so."""
     n, names = dataset.n_relations, dataset.relations
     sizes = dataset.n_entities, n
     train = KnownTails(dataset.train, *sizes)
