@@ -188,7 +188,7 @@ def test_some_queries_in_the_place_of_the_scope(made, tmp_path):
     assert ok("complete", made, *least, "--queries", path).stdout.splitlines() == wanted and len(wanted) > 3
     assert "exclude each other" in usage_error(invoke("complete", made, "--queries", path, "--relation", "r0"))
     for text, message in (
-        ("a\tr0\n?\tr0\ta\n", ":2: a query of heads"),
+        ("a\tr0\n?\tr0\ta\n", ":2: a query for heads"),
         ("a\tr0\nzz\tr0\n", ":2: "),
         ("a\n", ":1: not a query"),
     ):
