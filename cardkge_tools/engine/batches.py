@@ -41,8 +41,7 @@ class Threads:
         self.pool = ThreadPoolExecutor(self.count - 1) if self.count > 1 else None
 
     def start(self, function, *arguments):
-        """Runs function(*arguments) on another thread, if there is one. Returns a function that waits for the
-        result."""
+        """Runs function(*arguments) on another thread, if there is one; returns a function that awaits the result."""
         if self.pool:
             return self.pool.submit(function, *arguments).result
         return lambda: function(*arguments)
@@ -55,7 +54,7 @@ class Threads:
             self.pool.shutdown()
 
     def run(self, function, total, *arguments, size, beside=()):
-        """Calls function(first, last, *arguments) for ranges of range(total), each of length `size`, the last perhaps
+        """Calls function(first, last, *arguments) for ranges of range(total) of length `size`, the last perhaps
         shorter.
 
         beside: functions without arguments, called halfway: earlier, a `start`ed function may hold Python's lock;
@@ -434,8 +433,7 @@ def sorted_distinct(keys):
 
 
 def distinct(rng, sizes, takes, marks):
-    """For each b takes[b] distinct integers below sizes[b], all subsets equally likely: int32, one b after the
-    other."""
+    """For each b takes[b] distinct integers below sizes[b], subsets equally likely: int32, one b after the other."""
     draws = np.empty(takes.sum(), np.int32)
     kernels.distinct_draws(rng.random(len(draws)), sizes, takes, marks, draws)
     return draws
