@@ -179,7 +179,8 @@ def glorot(rng, shape, fan_in, fan_out, dtype):
 
 
 class Model:
-    """What the three scoring functions share: `params` (a dict of plain arrays), sizes, checks, and scoring by id.
+    """The common part of the three scoring functions: `params` (a dict of plain arrays), sizes, checks, and scoring by
+    id.
 
     n_entities N, n_relations R, dim k; `seed` an int, or a numpy Generator (None: params stays empty); dtype float32
     or float64. Ids are (n,) arrays of int32 or int64; an id out of range, or arrays of unequal length, raise

@@ -9,7 +9,7 @@ An example is a positive triple or a corruption of one. Training is the paper's 
 an epoch, AdaGrad) unless said otherwise; times are of whole epochs, sampling included. A query is (?, r, t) or
 (h, r, ?).
 
---quick takes small sizes and the embedded data set: it shows that all this still runs, and judges nothing.
+--quick takes small sizes and the embedded data set: it shows that all of this runs, and judges nothing.
 """
 
 import os

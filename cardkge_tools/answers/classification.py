@@ -107,9 +107,9 @@ class Facts:
         facts of r; a fact counts as often as its head has f, also through its own tail."""
         found = np.zeros((len(triples), 4))
         for r in np.unique(triples[:, 1]):
-            asked = np.flatnonzero(triples[:, 1] == r)
-            for part in self.parts(triples[asked, 0]):
-                found[asked[part]] = self._lifts_of(r, *triples[asked[part]][:, ::2].T.astype(np.int64))
+            chosen = np.flatnonzero(triples[:, 1] == r)
+            for part in self.parts(triples[chosen, 0]):
+                found[chosen[part]] = self._lifts_of(r, *triples[chosen[part]][:, ::2].T.astype(np.int64))
         return found
 
     def _seen_with(self, r, facts, names):
@@ -128,16 +128,16 @@ class Facts:
         return together, np.bincount(which, np.concatenate(counts), len(together))
 
     def _lifts_of(self, r, heads, tails):
-        of_asked, which = self.neighbours(heads)
-        names, of_asked = np.unique(of_asked, return_inverse=True)
+        of_heads, which = self.neighbours(heads)
+        names, of_heads = np.unique(of_heads, return_inverse=True)
         facts = self.triples[self.triples[:, 1] == r]
         together, counts = self._seen_with(r, facts, names)
         alone = np.bincount(together // self.n, counts, len(names))
         share = (np.bincount(facts[:, 2], minlength=self.n)[tails[which]] + 0.5) / (len(facts) + 1)
-        wanted = of_asked * self.n + tails[which]
-        at = np.minimum(np.searchsorted(together, wanted), max(len(together) - 1, 0))
-        both = np.where(together[at] == wanted, counts[at], 0) if len(together) else np.zeros(len(wanted))
-        lift = np.log((both / share + SMOOTHING) / (alone[of_asked] + SMOOTHING))
+        pairs = of_heads * self.n + tails[which]
+        at = np.minimum(np.searchsorted(together, pairs), max(len(together) - 1, 0))
+        both = np.where(together[at] == pairs, counts[at], 0) if len(together) else np.zeros(len(pairs))
+        lift = np.log((both / share + SMOOTHING) / (alone[of_heads] + SMOOTHING))
         total, number = np.bincount(which, lift, len(heads)), np.bincount(which, minlength=len(heads))
         most, least = np.full(len(heads), -np.inf), np.full(len(heads), np.inf)
         np.maximum.at(most, which, lift)
@@ -164,11 +164,11 @@ def softmax_scores(model, facts, triples, open_side):
     found = np.empty((len(triples), 2))
     column = 2 * open_side
     for r in np.unique(triples[:, 1]):
-        asked = np.flatnonzero(triples[:, 1] == r)
+        chosen = np.flatnonzero(triples[:, 1] == r)
         own = facts.triples[facts.triples[:, 1] == r]
-        candidates = np.union1d(own[:, column], triples[asked][:, column])
+        candidates = np.union1d(own[:, column], triples[chosen][:, column])
         foreign = ~np.isin(candidates, own[:, column])
-        given, which = np.unique(triples[asked][:, 2 - column], return_inverse=True)
+        given, which = np.unique(triples[chosen][:, 2 - column], return_inverse=True)
         size = max(1, 2**19 // len(candidates))
         for first in range(0, len(given), size):
             part = given[first : first + size]
@@ -176,7 +176,7 @@ def softmax_scores(model, facts, triples, open_side):
             scores = scores_of(model, r, *pair, open_side).astype(np.float64)
             scores = scores if open_side else scores.T
             rows = np.flatnonzero((which >= first) & (which < first + size))
-            at = which[rows] - first, np.searchsorted(candidates, triples[asked[rows], column])
+            at = which[rows] - first, np.searchsorted(candidates, triples[chosen[rows], column])
             answer = scores[at]
             scores[:, foreign] = -np.inf
             known = own[np.isin(own[:, 2 - column], part)]
@@ -185,7 +185,7 @@ def softmax_scores(model, facts, triples, open_side):
             sums = np.full(len(part), -np.inf)
             sums[left] = log_sum_exp(scores[left])
             total = np.where(foreign[at[1]], np.logaddexp(sums[at[0]], answer), sums[at[0]])
-            found[asked[rows]] = np.column_stack((answer, total))
+            found[chosen[rows]] = np.column_stack((answer, total))
     return found
 
 
@@ -331,8 +331,8 @@ def by_calibration(run, folder, dataset, triples, threads):
     """{name: p (n,)} without labels: the run's calibration, given its bounds and the other triples of train; the
     baseline is the chance that t was drawn by frequency rather than evenly."""
     n, r = len(run.entities), len(run.relations)
-    asked = KnownTails(triples, n, r)
-    known = KnownTails(dataset.train, n, r).without(asked)
+    labelled = KnownTails(triples, n, r)
+    known = KnownTails(dataset.train, n, r).without(labelled)
     calibration = calibrated_run(run, folder).knowing("train")
     excluded = KnownAndLoops(known, without_loops(dataset.train, r))
     answerable = KnownTails(triples[~excluded.has(*triples.T)], n, r)

@@ -369,7 +369,7 @@ class KnownTails:
         self.keys = sorted_distinct(triple_keys(*np.asarray(triples).T, n_entities, n_relations))
 
     @functools.cached_property
-    def turned(self):
+    def inverse(self):
         """(m,) int64: the same triples as keys of (relation, tail, head), ascending."""
         n = self.n_entities
         return np.sort((self.keys // n // n * n + self.keys % n) * n + self.keys // n % n)
@@ -380,7 +380,7 @@ class KnownTails:
 
     def heads_of(self, relations, tails):
         """(starts (n + 1,), heads): the heads of (relations[i], tails[i]), as in `of`."""
-        return self._under(self.turned, relations, tails)
+        return self._under(self.inverse, relations, tails)
 
     def count(self, heads, relations):
         """(n,): how many tails each (h, r) has."""
@@ -388,7 +388,7 @@ class KnownTails:
 
     def count_heads(self, relations, tails):
         """(n,): how many heads each (r, t) has."""
-        return np.diff(self._limits(self.turned, relations, tails), axis=0)[0]
+        return np.diff(self._limits(self.inverse, relations, tails), axis=0)[0]
 
     def has(self, heads, relations, tails):
         """(n,) bool: which triples are in the index."""

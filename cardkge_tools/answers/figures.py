@@ -145,7 +145,7 @@ def plot_violations(pyplot, found, path, labels):
 
 
 def draw_violins(axis, relation, parts):
-    """One panel; returns what stands in the legend for the runs, a median, the quartiles and a bound."""
+    """One panel; returns its legend entries for the runs, a median, the quartiles and a bound."""
     lower, upper = parts[0]["lower"], parts[0]["upper"]
     bounds = [bound for bound in (lower, upper) if math.isfinite(bound)]
     # from a span of some 50 on, the quartiles of the lower of two violins could not be told apart on a linear scale

@@ -186,8 +186,8 @@ def evaluate_sets(model, calibration, bounds, dataset, threads=None, progress=No
 
     bounds: Bounds (a CountPrior too), (R, 2) or None. options: those of SetOptions. The accepted facts are those that
     `complete` writes: for each (h, r), and then for each (r, t), at most as many as its upper bound leaves room for.
-    Returns (measures, details): a dict of numbers, and what the figures show; "parts" in it is of `promised_and_kept`,
-    by relation and by the number of known tails. CardkgeError where no fact of test is new.
+    Returns (measures, details): a dict of numbers, and the data of the figures; its "parts" are those of
+    `promised_and_kept`, by relation and by the number of known tails. CardkgeError where no fact of test is new.
 
     The facts of a Truth are its tails that are entities of the graph, and loops only where these are candidates. Facts
     of test that it lacks are neither true nor false and left out of every figure; (h, r) without a true tail enter only
@@ -250,8 +250,8 @@ def evaluate_sets(model, calibration, bounds, dataset, threads=None, progress=No
 
 
 def _measures(tally, taken_for_facts, n_facts, bounds, true_counts):
-    """The dict of measures and the details behind the figures, of a finished Tally; taken_for_facts: of what is
-    accepted, best first, p, whether it is a fact, and whether its pair is measured."""
+    """The dict of measures and the details behind the figures, of a finished Tally; taken_for_facts: for the accepted,
+    best first, p, whether each is a fact, and whether its pair is measured."""
     found, taken, hits = cumulative_counts(tally.hits, tally.others)
     p, is_fact, of_measured = taken_for_facts
     right, likely = float(is_fact.sum()), tally.joined(tally.likely)

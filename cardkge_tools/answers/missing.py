@@ -1,4 +1,4 @@
-"""What is missing: how many facts train lacks, by relation, and the share of them that a split holds.
+"""The facts that train lacks: how many, by relation, and the share of them that a split holds.
 
 Train lacks the facts of valid and test. How many facts no file has follows where numbers of tails are known *exactly*:
 it is the deficit of all heads together. Elsewhere it must be given, taken from the relations with numbers, or assumed
@@ -62,8 +62,8 @@ class Missing:
         requires tails. scope, with_lower: a relation id for each (h, r), and for each with a lower bound."""
         n, u = len(self.share), np.minimum(self.unseen, MOST_UNSEEN)
         new = np.maximum(self.valid, 0.5) / self.share / np.maximum(np.bincount(scope, minlength=n), 1)
-        asked = (u > OPEN) & (np.bincount(with_lower, minlength=n) > 0)
-        return np.where(asked, u / (1 - u) * new, 0.0)
+        required = (u > OPEN) & (np.bincount(with_lower, minlength=n) > 0)
+        return np.where(required, u / (1 - u) * new, 0.0)
 
     def rows(self):
         """A dict for each relation, as calibration.json keeps it."""

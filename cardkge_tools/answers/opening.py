@@ -71,7 +71,7 @@ def open_run(folder, data=None, skip_unknown=False, calibrated=True):
 def aligned_data(run, folder, data, skip_unknown=False, **where):
     """`run_data` with the ids of the run; a warning where the triples are not the run's, or the run is untrained."""
     if run.epoch == 0:
-        warn(f"{folder} has completed no epoch: its parameters are still random")
+        warn(f"{folder} has completed no epoch: its parameters are random")
     dataset = run_data(run, data, **where)
     if not same_facts(describe_data(dataset), run.data):
         warn(f"{dataset.folder}: these are not the triples that {folder} was trained on")
@@ -88,7 +88,7 @@ def open_to_measure(folder, data=None, skip_unknown=False, calibrated=True):
     """`open_run`, with a warning where the run was trained on the facts that it is to be measured on."""
     run, dataset = open_run(folder, data, skip_unknown, calibrated)
     if run.settings.final and same_facts(describe_data(dataset), run.data):
-        warn(f"{folder} was trained on the facts of valid and test too: the figures say what it remembers")
+        warn(f"{folder} was trained on the facts of valid and test too: the figures show what it remembers")
     return run, dataset
 
 

@@ -86,8 +86,8 @@ class PlainGradients:
         """(parts, gradients) of a batch of `TripleBatches` or, under softmax, of `QueryBatches`."""
         if self.settings.loss == "softmax":
             queries, candidates = batch
-            asked = *queries.triples(self.model.n_relations), self.settings, self.bounds, self.loopless, candidates
-            parts, gradients = softmax_objective(self.model, *asked)
+            arguments = *queries.triples(self.model.n_relations), self.settings, self.bounds, self.loopless, candidates
+            parts, gradients = softmax_objective(self.model, *arguments)
         else:
             ends, relations, samples = batch
             examples = ends[..., 0], np.repeat(relations[:, None], ends.shape[1], axis=1), ends[..., 1]

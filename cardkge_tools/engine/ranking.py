@@ -338,16 +338,16 @@ def true_answers(triples, known, side, model):
     def questions(part):
         return part[:, 2 - 2 * side].astype(np.int64) * model.n_relations + part[:, 1]
 
-    asked, which = np.unique(questions(triples), return_inverse=True)
+    distinct, which = np.unique(questions(triples), return_inverse=True)
     pairs = []
     for start in range(0, len(known), 2**20):  # `known` may be much larger than `triples`
         part = known[start : start + 2**20]
         keys = questions(part)
-        place = np.searchsorted(asked, keys)
-        relevant = np.append(asked, -1)[place] == keys
+        place = np.searchsorted(distinct, keys)
+        relevant = np.append(distinct, -1)[place] == keys
         pairs.append(place[relevant] * n + part[relevant, 2 * side])
     pairs = sorted_distinct(np.concatenate([np.zeros(0, np.int64), *pairs]))
-    limits = np.searchsorted(pairs, np.arange(len(asked) + 1) * n)
+    limits = np.searchsorted(pairs, np.arange(len(distinct) + 1) * n)
     return limits[which], limits[which + 1], (pairs % n).astype(np.int32)
 
 

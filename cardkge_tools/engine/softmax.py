@@ -157,8 +157,8 @@ class SoftmaxGradients:
                 masked = np.where(self.loopless[relations] & ~loop, column[part.given], -1)
             options = {"log_weights": log_weights, "bounds": self.bounds_of(part.given, relations, inverse)}
             targets = Targets.of(rows, column[part.answers], n, masked, **options)
-            given, asked = column[part.given], (RELATION, part.relations)
-            self.ask(place, [(HEAD, given), asked] if place == TAIL else [asked, (TAIL, given)], targets)
+            given, relation = column[part.given], (RELATION, part.relations)
+            self.ask(place, [(HEAD, given), relation] if place == TAIL else [relation, (TAIL, given)], targets)
 
     def bounds_of(self, given, relations, inverse):
         """(n, 2): the bounds of X_hr, where inverse those of X_rt; None if nothing is bounded."""
