@@ -459,6 +459,22 @@ def test_nothing_is_lost_where_all_draws_fall_on_what_is_taken(graph, monkeypatc
     np.testing.assert_allclose(together, 60 - (50 - queries.upper) - np.array(loops)[queries.relations])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_of_equal_scores_few_are_taken_and_stand_for_all(monkeypatch, dtype):
+    """Relation 0 has scores of 0 alone, of 600 candidates: the facts of valid are told apart, and 8 others drawn."""
+    rng, kept = np.random.default_rng(3), {}
+    model = cardkge.DistMult(600, 2, dim=4, seed=1, dtype=dtype)
+    model.params["relation"][0] = 0
+    triples = np.column_stack([rng.integers(each, size=300) for each in (20, 2, 600)]).astype(np.int32)
+    monkeypatch.setattr(calibration, "fit", lambda queries, *_: kept.update(queries=queries) or np.zeros((2, 9)))
+    calibrate(model, (triples[:200], triples[200:]), 0.5, np.array([[0.0, 600.0]] * 2), threads=1)
+    queries = kept["queries"]
+    together, sizes = np.add.reduceat(queries.rows[2], queries.starts[:-1]), np.diff(queries.starts)
+    loops = [bool((triples[:200][triples[:200, 1] == r] @ [1, 0, -1] == 0).any()) for r in (0, 1)]
+    np.testing.assert_allclose(together, queries.upper - 1 + np.array(loops)[queries.relations])
+    assert (queries.rows[2] > 0).all() and sizes[queries.relations == 0].max() < 30 < sizes.max() < 120
+
+
 def test_what_a_calibration_cannot_be_fitted_on(graph):
     model, train, valid = graph
     with pytest.raises(CardkgeError, match=r"must be in \(0, 1\), found 0.5 to 1"):

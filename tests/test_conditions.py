@@ -117,7 +117,7 @@ def test_without_a_lower_bound_p_has_no_scale_where_all_heads_had_one_at_the_fit
         assert f"--bounds {bounds}: no lower bound in r1, and the calibration was fitted where" in line
         assert line.endswith(f"calibrate {run} --bounds {bounds}")
     other.write_text("r1\t8\t9\n")
-    assert "p holds better after" in ok(*query, other).stderr
+    assert "p is more reliable after" in ok(*query, other).stderr
     ok("calibrate", run, "--bounds", "none")
     ok(*query, "none")
 

@@ -334,10 +334,8 @@ def _fitting_pairs(heads, relations, valid, sizes, bounds, rng):
 
 
 def _candidates(model, splits, pairs, bounds, irreflexive, threads, progress):
-    """The Candidates of the pairs (heads, relations): those of a Decoder that knows train and valid, and the facts of
-    valid that have room beside the others."""
-    (train, valid), (heads, relations) = splits, pairs
-    n, r = model.n_entities, model.n_relations
+    """The Candidates of (heads, relations): a Decoder's that knows train and valid, and facts of valid with room."""
+    (train, valid), (heads, relations), (n, r) = splits, pairs, (model.n_entities, model.n_relations)
     known = KnownTails(train, n, r)
     excluded, full = KnownAndLoops(known, irreflexive), FullTails(bounds, known.joined(KnownTails(valid, n, r)))
     sound = ~excluded.has(*valid.T) & (full.room(*valid.T[1:], less=1) > 0)
@@ -358,6 +356,8 @@ def _candidates(model, splits, pairs, bounds, irreflexive, threads, progress):
         others[found_row, found] = scores[found_row, found]
         maxima = np.maximum.reduceat(others, parts, axis=1)
         least = np.maximum(np.partition(maxima, -best, axis=1)[:, -best], lowest)
+        tied = np.count_nonzero(others == least[:, None], axis=1) > 4 * BEST  # too many to take: they are drawn from
+        least[tied] = np.nextafter(np.nextafter(least[tied], np.inf), np.inf)  # twice, for `live` rounds it down
         drawn, pairs = np.take_along_axis(others, draws[part], 1), (np.repeat(each, DRAWN) for each in of)
         fresh = (-np.inf < drawn) & (drawn < least[:, None])
         fresh &= ~answers.has(*pairs, draws[part].ravel()).reshape(fresh.shape)

@@ -72,7 +72,7 @@ def aligned_data(run, folder, data, skip_unknown=False, **where):
     """`run_data` with the ids of the run; a warning where these are not the run's triples, or it has learnt
     nothing yet."""
     if run.epoch == 0 and not run.settings.joined:
-        warn(f"{folder} has completed no epoch: its parameters are still random")
+        warn(f"{folder} has completed no epoch: its parameters are random")
     dataset = run_data(run, data, **where)
     if not same_facts(describe_data(dataset), run.data):
         warn(f"{dataset.folder}: these are not the triples that {folder} was trained on")
