@@ -58,9 +58,9 @@ ERRORS = [
     Error(
         "calibrate: the drawn candidates are not weighted",
         CALIBRATION,
-        "each = (weight == 0).sum(1) / np.maximum(fresh.sum(1), 1)",
-        "each = np.ones(len(row))",
-        SHARE,
+        " / np.maximum(fresh.sum(1), 1)",
+        "",
+        "tests/test_calibration.py::test_each_fact_of_valid_is_asked_once_while_the_others_are_known",
     ),
     Error(
         "calibrate: what drawn candidates stand for is left out (definition)",
@@ -199,8 +199,8 @@ ERRORS = [
     Error(
         "calibrate: the rest is lost where all draws fall on what is taken",
         CALIBRATION,
-        "weight[few] = 1",
-        "weight[few] = 0",
+        "least[~fresh.any(1)] = lowest",
+        "least[~fresh.any(1)] += 0",
         "tests/test_calibration.py::test_nothing_is_lost_where_all_draws_fall_on_what_is_taken",
     ),
     Error(
@@ -266,8 +266,8 @@ ERRORS = [
     Error(
         "calibrate: the bounds that are given do not reach the fit",
         FACTS,
-        "missing.share, bounds, threads",
-        "missing.share, None, threads",
+        "missing, bounds, threads, progress",
+        "missing, None, threads, progress",
         "tests/test_conditions.py::test_fit_and_use_go_through_the_same_bounds",
     ),
     Error(
@@ -279,7 +279,7 @@ ERRORS = [
     ),
     Error(
         "complete --completeness: without regard to bounds",
-        "cardkge_tools/answers/decoding.py",
+        "cardkge_tools/answers/sizes.py",
         "chances *= within * weights",
         "chances *= weights",
         "tests/test_conditions.py::test_how_complete_answers_are",

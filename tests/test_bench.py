@@ -21,7 +21,7 @@ def bench(monkeypatch):
     for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.setenv(name, "1")
     yield
-    for name in ("compare", "make_graph", "scaling", "peers", "counts", "take_away"):
+    for name in ("compare", "make_graph", "scaling", "peers", "counts", "take_away", "conditioning"):
         sys.modules.pop(name, None)
 
 
@@ -281,6 +281,12 @@ def test_facts_are_taken_away_at_random(bench):
         kept, gone = take_away(triples, 0.5, np.random.default_rng(seed))
         assert len(gone) in (49, 50) and (kept[:, 1] == 2).sum() == 1
         np.testing.assert_array_equal(np.unique(np.concatenate((kept, gone)), axis=0), np.unique(triples, axis=0))
+
+
+def test_conditioning_is_measured(bench):
+    import conditioning
+
+    assert all(figure > 0 for figure in conditioning.rate(20, 5, 0, 2, threads=1, rounds=1))
 
 
 def test_a_run_that_is_not_there_is_one_line(tmp_path):

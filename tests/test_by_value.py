@@ -5,12 +5,22 @@ import math
 
 import numpy as np
 import pytest
+from mutations import ERRORS, ROOT
 
 import cardkge
 from cardkge_tools.answers import calibration, classification
 from cardkge_tools.definitions.counting import pair_features
 from cardkge_tools.graph import graphs, rdf
 from cardkge_tools.graph.bounds import Bound, GraphBounds, Types
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.what)
+def test_each_error_can_be_planted(error):
+    """The text that tests/mutations.py replaces stands in its file once, and the test that should fail is there."""
+    assert (ROOT / error.file).read_text(encoding="utf-8").count(error.old) == 1
+    file, _, name = error.test.partition("::")
+    assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8")
+
 
 # --- calibrate, of a model whose scores are all 0: a candidate is a fact with the same chance as any other
 

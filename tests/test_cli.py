@@ -91,6 +91,7 @@ def test_the_defaults_are_those_of_the_library():
     defaults = {option.name: option.default for option in cli.main.commands["train"].params}
     texts = {option.name: option.help for option in cli.main.commands["train"].params}
     defaults["final"] = defaults["final"] or False  # --final names the run that it is made from
+    defaults["joined"] = 0  # `join` alone sets it
     for field in fields(cardkge.Settings):
         assert defaults[field.name] == field.default, field.name
         usual = getattr(cardkge.Settings(), field.name)
@@ -724,7 +725,7 @@ def test_a_run_without_an_epoch_is_said(graph, tmp_path):
     ok("train", "--data", graph, "--dim", 2, "--epochs", 0, "--out", tmp_path / "run")
     for command in (("evaluate",), ("violations",), ("predict", "--relation", "r0", "--head", "e4")):
         result = ok(command[0], tmp_path / "run", *command[1:])
-        assert "run has completed no epoch: its parameters are still random" in result.stderr
+        assert "run has completed no epoch: its parameters are random" in result.stderr
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="a system without SIGHUP")
@@ -892,6 +893,17 @@ def test_predict_goes_without_the_data(run_copy):
     assert "known triples are not marked" in result.stderr
     assert {row[2] for row in completions(result)} == {"-"}
     one_error(invoke(*arguments, "--hide-known"))
+
+
+def test_a_run_finds_its_data_from_another_folder(graph, tmp_path, monkeypatch):
+    monkeypatch.chdir(graph.parent)
+    few = "--dim", 2, "--epochs", 1, "--no-calibrate"
+    ok("train", "--data", graph.name, *few, "--out", tmp_path / "run")
+    ok("train", "--data", "families", *few[:3], 0, *few[4:], "--out", tmp_path / "named")
+    saved = [cardkge.load_run(tmp_path / name).settings.data for name in ("run", "named")]
+    assert saved == [str(graph), "families"]
+    monkeypatch.chdir(tmp_path)
+    ok("evaluate", "run")
 
 
 # --- violations
@@ -1062,18 +1074,60 @@ def test_new_facts_are_rdf_where_the_name_says_so(trained, tmp_path):
         assert not (tmp_path / name).exists()
 
 
-def test_a_file_is_not_written_over_the_one_it_is_made_from(trained, tmp_path):
-    for name, text, command in (
-        ("queries.tsv", f"{PEOPLE[0]}\tr0\n", ("predict", trained / "plain", "--queries", tmp_path / "queries.tsv")),
-        ("bounds.tsv", "# mine\nr0\t0\t1\n", ("bounds", "convert", tmp_path / "bounds.tsv")),
-    ):
-        path, link = tmp_path / name, tmp_path / f"link-{name}"
-        path.write_text(text, encoding="utf-8")
-        os.link(path, link)
-        for out in (path, link):
-            line = one_error(invoke(*command, *["--out"] * (command[0] == "predict"), out))
-            assert line == f"error: {out} is the file that is read; choose another name for what is written"
-        assert path.read_text(encoding="utf-8") == text
+@pytest.mark.parametrize(
+    "command",
+    [
+        *["bounds convert FILE FILE", "classify RUN FILE --json FILE", "check FILE:Mine --json FILE"],
+        *["classify RUN other --valid FILE --json FILE", "evaluate RUN --sets --truth FILE --json FILE"],
+        *["calibrate RUN --missing FILE --json FILE", "calibrate RUN --bounds FILE --json FILE"],
+        *["complete RUN --bounds FILE --out FILE", "complete RUN --bounds other,FILE --completeness FILE"],
+        *["complete RUN --queries FILE --out FILE", "predict RUN --queries FILE --out FILE"],
+        *["evaluate RUN --sets --bounds FILE --plot FILE", "predict RUN --relation r0 --bounds FILE --json FILE"],
+        *["violations RUN --bounds FILE --plot FILE", "violations RUN --bounds FILE --json FILE"],
+        *["import FILE --out new --json FILE", "import other --bounds other --bounds FILE --out new --json FILE"],
+        *["tune --file FILE --json FILE", "oracle check FILE --json FILE", "history RUN --model FILE:Mine --json FILE"],
+    ],
+)
+def test_a_file_is_not_written_over_the_one_it_is_made_from(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("cardkge_tools.engine.own.use_model", str)  # a class that is loaded
+    for name in ("other", "file.py"):
+        (tmp_path / name).write_text("as it was", encoding="utf-8")
+    os.link("file.py", "link.py")
+    start, _, _ = command.rpartition("FILE")
+    for out in ("file.py", "./file.py", "link.py"):
+        line = one_error(invoke(*start.replace("FILE", "file.py").split(), out))
+        assert line == f"error: {out} is the file that is read; choose another name for what is written"
+    assert (tmp_path / "file.py").read_text(encoding="utf-8") == "as it was"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *["mine --out a --json a", "complete RUN --out a --completeness ./a", "history RUN --plot a --json a"],
+        *["evaluate RUN --sets --plot a --json a", "violations RUN --plot a --json a"],
+    ],
+)
+def test_no_file_is_written_twice(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    for there in (False, True):
+        assert "a is written twice; choose another name" in one_error(invoke(*command.split()))
+        assert (tmp_path / "a").exists() == there
+        (tmp_path / "a").write_text("")
+
+
+def test_a_result_that_is_replaced_is_named(trained, tmp_path):
+    pytest.importorskip("matplotlib")
+    run = trained / "plain"
+    for name, *command in (
+        ("bounds.tsv", "mine", "--out"), ("values.json", "oracle", "write"), ("curve.png", "history", run, "--plot"),
+        ("new.tsv", "complete", run, "--out"),
+    ):  # fmt: skip
+        for said in (False, True):
+            errors = ok(*command, tmp_path / name).stderr
+            assert errors.count(f"{tmp_path / name}: the file that is there will be replaced") == said
+    for _ in range(2):  # --json is for programs
+        assert "replaced" not in ok("data", "--json", tmp_path / "data.json").stderr
 
 
 def test_a_file_is_no_folder_to_write_into(graph, tmp_path):

@@ -134,6 +134,11 @@ def test_keep_schema_and_another_type_relation(tmp_path):
             '{"@context": {"e": "http://e/"}, "@id": "e:a", "e:p": {"@id": "e:b"}, "e:q": "literal"}',
             "e:a\te:p\te:b",
         ),
+        (
+            "g.jsonld",
+            '\ufeff[{"@context": [{"e": "http://e/", "p": "e:p"}], "@id": "e:a", "p": {"@id": "e:b"}}, {"@id": "http://e/c"}]',
+            "e:a\te:p\te:b",
+        ),
         ("g.nt.gz", "<a:a> <a:p> <a:b> .\n", "a:a\ta:p\ta:b"),
         ("g.tsv", "a\tp\tb\n", "a\tp\tb"),
         ("g.csv", 'a,p,"b, ""c"""\r\n', 'a\tp\tb, "c"'),

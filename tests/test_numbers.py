@@ -114,7 +114,7 @@ def test_a_property_or_a_relation_that_is_not_there(tmp_path):
         imported(tmp_path, "new.tsv", TABLE, ("children", "childs", False))
 
 
-@pytest.mark.parametrize("value", ["children", "=child", "children="])
+@pytest.mark.parametrize("value", ["children", "=child", "children=", ":=child", "v:=child"])
 def test_wrong_usage(tmp_path, value):
     (tmp_path / "g.tsv").write_text(TABLE)
     result = CliRunner().invoke(main, ["import", str(tmp_path / "g.tsv"), "--out", str(tmp_path), "--number", value])

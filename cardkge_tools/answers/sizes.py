@@ -1,4 +1,4 @@
-"""How many new tails (h, r) may have: whether there are any, and whether a lower bound asks for too many."""
+"""How many new tails (h, r) may have: whether there are any, and whether a lower bound requires too many."""
 
 import numpy as np
 
@@ -37,8 +37,8 @@ def chances_of_none(starts, odds, limits, weights, unseen):
 
 
 def are_guesses(starts, odds, lower, unseen):
-    """(n,) bool: the pairs whose lower bound of new tails has a chance below GUESS without it (`chance_of_least`); odds
-    as in `chances_of_none`. Only where Chernoff's bound leaves it open are the sums of sizes needed."""
+    """(n,) bool: the pairs whose lower bound of new tails has a chance below GUESS by the model alone
+    (`chance_of_least`); odds as in `chances_of_none`. The sums of sizes serve where Chernoff's bound is not enough."""
     row = np.repeat(np.arange(len(lower)), np.diff(starts))
     p = probability(odds)
     mean, least = np.bincount(row, p, len(lower)) + unseen, np.maximum(np.ceil(lower), 0)

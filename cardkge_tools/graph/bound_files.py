@@ -12,8 +12,8 @@ from cardkge import CardkgeError, as_bounds, mine_bounds
 from cardkge_tools.graph import rdf, shacl
 from cardkge_tools.graph.bounds import Bound, GraphBounds, Vocabulary, read_tsv, tightest, tsv_text, vocabulary
 from cardkge_tools.graph.graphs import open_data
-from cardkge_tools.shell.files import refuse_the_same, replace_file, without_gz, write_report
-from cardkge_tools.shell.terminal import counted, table, tell_replaced, warn
+from cardkge_tools.shell.files import replace_file, without_gz, write_report
+from cardkge_tools.shell.terminal import counted, table, warn
 
 
 def read_files(files, graph, prefixes=None, schema=(), base=None, beside=()):
@@ -148,9 +148,7 @@ def run_convert(source, target, prefix, standard):
     tabular = without_gz(target).endswith((".tsv", ".txt"))
     if rdf.format_of(source) is None and rdf.format_of(target) is None and not tabular:
         raise CardkgeError(f"{target}: bounds are written as TSV or Turtle; end the name in .tsv or .ttl")
-    refuse_the_same(source, target)
     prefixes = rdf.Prefixes(rdf.given_prefixes(prefix)) if prefix else None
-    tell_replaced(target)
     bounds, notes = convert(source, target, prefixes, standard)
     for note in notes:
         warn(note)

@@ -7,6 +7,7 @@ IRI, short (`ex:anna`) or whole, `_:label`, or a literal as in N-Triples. `Prefi
 import codecs
 import collections
 import gzip
+import json
 import os
 import re
 import zlib
@@ -133,7 +134,7 @@ def read_statements(path, consume, kind=None, progress=None, base=None):
             oxigraph.serialize(parser, blocks, oxigraph.RdfFormat.N_QUADS)
             blocks.hand_on()
             prefixes = dict(parser.prefixes)
-        return prefixes or (_xml_prefixes(path) if kind == "RDF_XML" else {})
+        return prefixes or _other_prefixes(path, kind)
     except SyntaxError as error:  # pyoxigraph's: what the file says is not in the format
         reason = " ".join(str(error.msg).split())
         if "LoadDocumentCallback" in reason:
@@ -184,12 +185,23 @@ def relative_notes(*names):
     ]
 
 
-def _xml_prefixes(path):
-    """The namespaces of a file of RDF/XML, which the parser does not report."""
+def _other_prefixes(path, kind):
+    """Prefixes that the parser does not report: of RDF/XML, and of the objects in a list of JSON-LD."""
+
+    def dicts(value):
+        return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict)]
+
     with (gzip.open if is_packed(path) else open)(path, "rb") as file:
-        head = file.read(1 << 16).decode("utf-8", "replace")
-    found = re.findall(r"""xmlns(?::([^\s=]+))?\s*=\s*["']([^"'&]+)["']""", head)
-    return {prefix: namespace for prefix, namespace in found if prefix != "xml"}
+        head = file.read(1 << 16).decode("utf-8-sig", "replace")
+        if kind == "RDF_XML":
+            found = re.findall(r"""xmlns(?::([^\s=]+))?\s*=\s*["']([^"'&]+)["']""", head)
+            return {prefix: namespace for prefix, namespace in found if prefix != "xml"}
+        if kind != "JSON_LD" or not head.lstrip().startswith("["):
+            return {}
+        file.seek(0)
+        contexts = [each for item in dicts(json.loads(file.read())) for each in dicts(item.get("@context"))]
+    pairs = [pair for each in contexts for pair in each.items()]
+    return {key: text for key, text in pairs if isinstance(text, str) and text[-1:] in tuple("/#:") and key[:1] != "@"}
 
 
 def terms_of(line):

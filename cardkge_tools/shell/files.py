@@ -145,12 +145,15 @@ def remove_stages(folder, age=3600):
                 ) from error
 
 
-def refuse_the_same(source, target):
-    """CardkgeError where a file would overwrite the one that it is made from; either may be None."""
-    if None in (source, target):
-        return
-    if os.path.isfile(target) and os.path.isfile(source) and os.path.samefile(source, target):
-        raise CardkgeError(f"{target} is the file that is read; choose another name for what is written")
+def refuse_the_same(read, written):
+    """CardkgeError where one of the paths that are written is a file that is read, or is written twice."""
+    for i, path in enumerate(written):
+        if os.path.isfile(path) and any(os.path.isfile(other) and os.path.samefile(path, other) for other in read):
+            raise CardkgeError(f"{path} is the file that is read; choose another name for what is written")
+        real = os.path.realpath(path)
+        is_file = os.path.isfile(real) or not os.path.exists(real)  # or will be one
+        if is_file and not is_stdout(path) and real in map(os.path.realpath, written[:i]):
+            raise CardkgeError(f"{path} is written twice; choose another name for one of the files")
 
 
 def refuse_utf_16(path, start):

@@ -46,6 +46,7 @@ def use_models(ctx, param, values):
 
     for value in values:
         use_model(value)
+    ctx.meta["read"] = [value.rpartition(":")[0] for value in values]
 
 
 run_argument = options(
@@ -206,7 +207,8 @@ def checked_settings(context):
 
     if was_given(context, "batches") and was_given(context, "batch_size"):
         raise click.UsageError("--batches and --batch-size exclude each other.")
-    names = [name for name in Settings.__dataclass_fields__ if name != "final"]  # on the command line it names a run
+    others = "final", "joined"  # on the command line the former names a run
+    names = [name for name in Settings.__dataclass_fields__ if name not in others]
     try:
         return Settings(**{name: context.params[name] for name in names})
     except CardkgeError as error:
@@ -269,8 +271,9 @@ MODEL_TITLES = {"ermlp": "ER-MLP", "distmult": "DistMult", "complex": "ComplEx"}
 def _numbers(ctx, param, values):
     """(property, relation, at_least) of each PROPERTY=RELATION."""
     pairs = [value.rpartition("=")[::2] for value in values]
-    if fault := next((value for value, pair in zip(values, pairs, strict=True) if not all(pair)), None):
-        raise click.BadParameter(f"{fault}: expected PROPERTY=RELATION.")
+    for value, pair in zip(values, pairs, strict=True):
+        if not all(pair) or pair[0].endswith(":"):  # a prefix alone is no name
+            raise click.BadParameter(f"{value}: expected PROPERTY=RELATION.")
     return tuple((*pair, param.name == "number_at_least") for pair in pairs)
 
 

@@ -26,8 +26,39 @@ _INVISIBLE = set("\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u
 _UNSEEN = ("Cc", "Zl", "Zp", "Cs")  # Unicode's categories of control characters, ends of lines, half letters
 
 
-class Program(click.Group):
+class Command(click.Command):
+    """Refuses to write over what it reads, or twice to one file, and says which files it replaces."""
+
+    def invoke(self, ctx):
+        """Runs the command."""
+        read, written = list(ctx.meta.get("read", ())), []  # the classes of --model, see `use_models`
+        for parameter in self.params:
+            values = ctx.params.get(parameter.name) or ()
+            for value in values if isinstance(values, tuple) else (values,):
+                if isinstance(parameter.type, OutputName):
+                    written.append((parameter, value))
+                elif type(parameter.type) is PathName or parameter.name == "bounds":
+                    read += [value, *map(str.strip, str(value).split(","))]
+                elif ".py:" in str(value):  # MODEL of `check`
+                    read.append(str(value).rpartition(":")[0])
+        if written:
+            from cardkge_tools.shell.files import refuse_the_same
+
+            refuse_the_same(read, [path for _, path in written])
+            tell_replaced(*(path for parameter, path in written if parameter.name != "json_file"))
+        return super().invoke(ctx)
+
+
+class Folder(click.Group):
+    """A group of commands inside the program."""
+
+    command_class = Command
+
+
+class Program(Folder):
     """Turns whatever is raised into one line and an exit code."""
+
+    group_class = Folder
 
     def main(self, *args, **kwargs):
         """Runs the program; where even --help cannot be written, that too becomes a line and an exit code."""
@@ -255,7 +286,7 @@ def counted(n, noun, nouns=None):
 def tell_replaced(*paths):
     """A line on stderr for each of the files that are there, and are about to be written anew."""
     for path in paths:
-        if path is not None and os.path.isfile(path):
+        if os.path.isfile(path) and os.fspath(path) != "/dev/stdout":
             say(f"{path}: the file that is there will be replaced", err=True)
 
 
