@@ -152,9 +152,7 @@ def calibrate(model, splits, share, bounds=None, threads=None, progress=None, **
     irreflexive = without_loops(train, r) & (not how.loops)
     candidates = _candidates(model, splits, (heads, relations), bounds, irreflexive, threads, progress)
     if not candidates.found.any():
-        raise CardkgeError(
-            "calibration: no fact of valid has a head in the scope of its relation; there is nothing to fit on"
-        )
+        raise CardkgeError("calibration: there is nothing to fit on: no fact of valid has a head in scope")
     limits, of_pairs, others = bounds.of(relations, heads), share[relations], missing and missing.others
     if others is not None:
         of_pairs = np.where(limits[:, 0] == limits[:, 1], of_pairs, others[relations])
@@ -334,7 +332,8 @@ def _fitting_pairs(heads, relations, valid, sizes, bounds, rng):
 
 
 def _candidates(model, splits, pairs, bounds, irreflexive, threads, progress):
-    """The Candidates of (heads, relations): a Decoder's that knows train and valid, and facts of valid with room."""
+    """The Candidates of the pairs (heads, relations): those of a Decoder that knows train and valid, and the facts of
+    valid that have room beside the others."""
     (train, valid), (heads, relations), (n, r) = splits, pairs, (model.n_entities, model.n_relations)
     known = KnownTails(train, n, r)
     excluded, full = KnownAndLoops(known, irreflexive), FullTails(bounds, known.joined(KnownTails(valid, n, r)))
