@@ -12,9 +12,8 @@ mu subjects and omega objects of a sample. h, r, t: head, relation, tail; d_x: t
 int32 or int64, triples (n, 3) with columns head, relation, tail.
 
 This file is the definition. `kernels.py` and `cardkge_tools/engine` compute the same, fast, and the tests hold them
-equal. Files, runs and commands have rooms in `cardkge_tools`; the last lines hand on their names, so that a user needs
-only `import cardkge`. docs/ARCHITECTURE.md is the map.
-"""
+equal. Files, runs and commands have rooms in `cardkge_tools`; the last lines pass their names on, so that a user needs
+only `import cardkge`. docs/ARCHITECTURE.md is the map."""
 
 import copy
 import importlib
@@ -31,7 +30,7 @@ class CardkgeError(Exception):
 
 
 def chosen(what, name, choices):
-    """choices[name], of a dict; CardkgeError with its names where it has no such name."""
+    """choices[name]; CardkgeError that lists the names of the dict where it lacks this one."""
     if name not in tuple(choices):
         raise CardkgeError(f"{what} must be one of {', '.join(choices)}; found {name}")
     return choices[name]
@@ -47,7 +46,7 @@ def checked_ids(ids, count, what):
     if ids.size and (ids.min() < 0 or ids.max() >= count):
         bad = ids.min() if ids.min() < 0 else ids.max()
         raise CardkgeError(f"{what} id {bad} is out of range: ids are 0..{count - 1}")
-    return ids.astype(np.int64) if ids.dtype.kind == "u" else ids  # an unsigned id has no place in a kernel
+    return ids.astype(np.int64) if ids.dtype.kind == "u" else ids  # kernels take no unsigned ids
 
 
 def checked_triples(triples, n_entities, n_relations):
@@ -63,8 +62,8 @@ def checked_triples(triples, n_entities, n_relations):
 
 
 def triple_keys(heads, relations, tails, n_entities, n_relations):
-    """One int64 for each triple, ordered by relation, head, tail, of id arrays that broadcast. CardkgeError where
-    N * N * R is too large for that."""
+    """One int64 for each triple, ordered by relation, head, tail, from id arrays that broadcast. CardkgeError where N *
+    N * R is too large for int64."""
     if int(n_entities) ** 2 * int(n_relations) >= 1 << 63:
         found = f"{n_entities} entities and {n_relations} relations"
         raise CardkgeError(f"triples: {found}; entities * entities * relations must be below 2**63")
@@ -97,14 +96,14 @@ def mine_bounds(triples, n_entities, n_relations, population="subjects"):
         mined, first, heads = np.unique(pairs // n_entities, return_index=True, return_counts=True)
         subjects = np.count_nonzero(np.bincount(pairs % n_entities))
         size = {"subjects": subjects, "relation": heads, "entities": n_entities}[population]
-        # An entity of the population that is no head of r has count 0.
+        # An entity of the population that is not a head of r has count 0.
         bounds[mined, 0] = np.where(heads == size, np.minimum.reduceat(counts, first), 0)
         bounds[mined, 1] = np.maximum.reduceat(counts, first)
     return bounds
 
 
 def is_bounded(bounds):
-    """(...,) bool: which bounds (..., 2), lower and upper, are other than (0, inf)."""
+    """(...,) bool: which bounds (..., 2), lower and upper, differ from (0, inf)."""
     bounds = np.asarray(bounds)
     return (bounds[..., 0] != 0) | (bounds[..., 1] != np.inf)
 
@@ -113,12 +112,10 @@ class Bounds:
     """Bounds on the number of tails of every head in each relation; and, inverse, on the heads of every tail.
 
     tables: (2, R, 2) float64, of tails and of heads, columns lower and upper, (0, inf) for none. A subclass may bound
-    some subjects alone (`cardkge_tools.graph.bounds`): `of` gives each subject its own bounds.
-    """
+    only some subjects (`cardkge_tools.graph.bounds`): `of` gives each subject its own bounds."""
 
     def __init__(self, tails, heads=None):
-        """tails, heads: (R, 2); heads None for none. Raises CardkgeError for other than 0 <= lower <= upper, lower
-        finite."""
+        """tails, heads: (R, 2); heads None for none. Raises CardkgeError unless 0 <= lower <= upper, lower finite."""
         tails = np.asarray(tails, np.float64)
         if tails.ndim != 2 or tails.shape[1] != 2:
             raise CardkgeError(f"bounds must have shape (R, 2), found {tails.shape}")
@@ -128,11 +125,11 @@ class Bounds:
             raise CardkgeError("bounds must be 0 <= lower <= upper, lower finite")
 
     def is_bounded(self, inverse=False):
-        """(R,) bool: the relations with a bound other than (0, inf), of some subject."""
+        """(R,) bool: the relations in which some subject has a bound other than (0, inf)."""
         return is_bounded(self.tables[int(inverse)])
 
     def any(self):
-        """Whether some relation is bounded, of tails or of heads."""
+        """Whether some relation is bounded, in its tails or its heads."""
         return bool(self.is_bounded().any() or self.is_bounded(inverse=True).any())
 
     def of(self, relations, subjects, inverse=False):
@@ -149,13 +146,13 @@ class Bounds:
         return other
 
     def weights(self, relations, known):
-        """(n, sizes) float64: a factor for each number of new tails of heads with `known` (n,) ones; the last is that
-        of all numbers above. Bounds alone weigh every number that they allow alike: (1, 1), of 1."""
+        """(n, sizes) float64: a factor for each number of new tails of heads with `known` (n,) tails; the last also
+        holds for all larger numbers. Bounds weigh every number that they allow alike: (1, 1), all 1."""
         return np.ones((1, 1))
 
 
 def as_bounds(bounds, n_relations):
-    """The Bounds of R = n_relations that a function is given: Bounds, a table (R, 2) of every head's, or None for none.
+    """An argument as Bounds of R = n_relations: Bounds, a table (R, 2) for every head, or None for no bounds.
 
     Raises CardkgeError for another number of relations.
     """
@@ -182,7 +179,8 @@ def glorot(rng, shape, fan_in, fan_out, dtype):
 
 
 class Model:
-    """What the three scoring functions share: `params` (a dict of plain arrays), sizes, checks, and scoring by id.
+    """The common part of the three scoring functions: `params` (a dict of plain arrays), sizes, checks, and scoring by
+    id.
 
     n_entities N, n_relations R, dim k; `seed` an int, or a numpy Generator (None: params stays empty); dtype float32
     or float64. Ids are (n,) arrays of int32 or int64; an id out of range, or arrays of unequal length, raise
@@ -197,7 +195,7 @@ class Model:
     embedding rows to the rows that are scored.
     """
 
-    row_length = 1  # reals in an embedding row, as a multiple of k
+    row_length = 1  # reals of an embedding row, as a multiple of k
 
     def __init__(self, n_entities, n_relations, dim=200, seed=0, dtype="float32", reciprocal=False):
         for what, value in (("n_entities", n_entities), ("n_relations", n_relations), ("dim", dim)):
@@ -221,7 +219,7 @@ class Model:
         return {"entity": (self.n_entities, width), "relation": ((1 + self.reciprocal) * self.n_relations, width)}
 
     def rows(self, heads=None, relations=None, tails=None):
-        """The embedding rows of the ids that are given, in the order h, r, t."""
+        """The embedding rows of the given ids, in the order h, r, t."""
         found = []
         for ids, table, what in (
             (heads, "entity", "head"),
@@ -266,8 +264,8 @@ class Model:
         return gradients
 
     def score_pairs(self, heads, relation, tails):
-        """phi(h, r, t) of every head with every tail, under one relation: ids (n,), an id, ids (m,) -> (n, m). None in
-        the place of heads or of tails: every entity."""
+        """phi(h, r, t) of every head with every tail, under one relation: ids (n,), an id, ids (m,) -> (n, m). None for
+        heads or tails: every entity."""
         h, r, t = self.encode(*self._pair_rows(heads, relation, tails))
         return self.match(self.query_tails(h, r), t)
 
@@ -293,7 +291,7 @@ class Model:
         return {name: np.zeros_like(array) for name, array in self.params.items()}
 
     def moduli(self, rows):
-        """The size of each number of embedding rows, in the place of each of its reals: of the same shape."""
+        """The modulus of each number of embedding rows, repeated for each of its reals: an array of the same shape."""
         return np.abs(rows)
 
     def encode(self, h, r, t):
@@ -493,7 +491,7 @@ LOSSES = {"logistic": _logistic, "hinge": _hinge}
 
 
 def violation(sums, lower, upper):
-    """Eq. 5: G = max(0, lower - X) + max(0, X - upper), which is 0 where lower <= X <= upper (Eqs. 3, 4); and its slope
+    """Eq. 5: G = max(0, lower - X) + max(0, X - upper), which is 0 where lower <= X <= upper (Eqs. 3, 4); and the slope
     d G / d X in {-1, 0, 1} (0 at the bounds)."""
     g = np.maximum(0, lower - sums) + np.maximum(0, sums - upper)
     return g, 1.0 * (sums > upper) - 1.0 * (sums < lower)
@@ -523,7 +521,7 @@ def cardinality_sums(model, relation, subjects, objects=None, weights=None, inve
     """
     weights = _weights(model, objects, weights)
     sums = np.empty(len(subjects))
-    for i in range(0, len(subjects), 64):  # not all pairs at once
+    for i in range(0, len(subjects), 64):  # all pairs at once would need too much memory
         scores = subject_scores(model, relation, subjects[i : i + 64], objects, inverse)
         sums[i : i + 64] = probability(scores) @ weights
     return sums
@@ -545,9 +543,8 @@ def cardinality_penalty(model, bounds, relation, subjects, objects=None, weights
 
 
 def sampled_negatives(model, relation, subjects, objects, weights):
-    """A control for the regulariser that knows nothing of bounds: the pairs of its sample as negatives, the sum over
-    h and t of weight_t log(1 + exp(phi(h, r, t))). Arguments as for `cardinality_penalty`. Returns (value, gradients).
-    """
+    """A control for the regulariser, without bounds: the pairs of its sample as corruptions, the sum over h and t of
+    weight_t log(1 + exp(phi(h, r, t))). Arguments as for `cardinality_penalty`. Returns (value, gradients)."""
     scores = subject_scores(model, relation, subjects, objects)
     softplus = np.log1p(np.exp(-np.abs(scores))) + np.maximum(scores, 0)
     weights = _weights(model, objects, weights)
@@ -556,7 +553,7 @@ def sampled_negatives(model, relation, subjects, objects, weights):
 
 
 def training_bounds(bounds, settings, n_relations):
-    """The Bounds that the regulariser is trained with, of those that a run has (Bounds, (R, 2) or None).
+    """The Bounds for the regulariser, from those of a run (Bounds, (R, 2) or None).
 
     A uniform sample's X_S is at most X (Eq. 7), so max(0, lower - X_S) fires where X is far too large, and pushes it
     further up: with uniform sampling the lower bounds are 0. Extra negatives are drawn for every relation: [0, 0].
@@ -569,7 +566,7 @@ def training_bounds(bounds, settings, n_relations):
 
 
 def _weights(model, objects, weights):
-    """(m,) float64, 1 if None, of m objects, all entities if None."""
+    """(m,) float64 weights, 1 if None, of m objects, all entities if None."""
     count = model.n_entities if objects is None else len(objects)
     return np.ones(count) if weights is None else np.asarray(weights, np.float64)
 
@@ -674,8 +671,8 @@ def bounded_relations(bounds):
 
 def draw_samples(rng, triples, bounded, n_entities, settings):
     """The regulariser's sample for one step: (relation, subjects, objects, weights, inverse) for each of the relations
-    that are `bounded`, two lists as `bounded_relations` gives them; where inverse, subjects are tails, drawn like heads
-    of triples turned round."""
+    that are `bounded`, two lists as `bounded_relations` gives them; where inverse, subjects are tails, drawn like the
+    heads of inverse triples."""
     samples = []
     for inverse, relations in enumerate(bounded):
         ends = triples[:, ::-1] if inverse else triples
@@ -696,9 +693,9 @@ def objective(model, heads, relations, tails, settings, bounds=None, samples=())
     does.
 
     heads, relations, tails: (n, 1 + m) ids; column 0 is the positive triple, the others its corruptions. samples: a
-    (relation, subjects, objects, weights) each, as `cardinality_penalty` takes them, with its bounds, as they are: what
-    becomes of lower bounds under uniform sampling is `training_bounds`' to say, and its alone.
-    The L2 penalty is settings.l2 / 2 ||row||^2 for the head's, relation's and tail's row of every example.
+    (relation, subjects, objects, weights) each, as `cardinality_penalty` takes them, with its bounds unchanged: only
+    `training_bounds` changes lower bounds under uniform sampling. The L2 penalty is settings.l2 / 2 ||row||^2 for the
+    head's, relation's and tail's row of every example.
 
     Returns ({"objective", "loss", "l2", "penalty"}, gradients): objective = loss + l2 + lambda * penalty, all sums.
     """
@@ -768,15 +765,15 @@ def update_params(model, accumulators, gradients, settings, rate):
     project(model.params["entity"])
 
 
-SCHEDULES = {  # what the rate is multiplied by, a share of the run's epochs being done
+SCHEDULES = {  # a factor of the rate, after a share of the run's epochs
     "constant": lambda done: 1.0,
     "late": lambda done: min(1.0, 2 - 2 * done),
 }
 
 
 def learning_rate(settings, epoch, share):
-    """The rate of a step, `share` of its epoch's steps being done. Schedule "late": as given in the first half of the
-    run, then linearly down to 0 (and of SGD divided by 1 + decay * epoch, as always)."""
+    """The rate of a step after a share of its epoch's steps. Schedule "late": settings.learning_rate in the first half
+    of the run, then linearly down to 0 (and, as always for SGD, divided by 1 + decay * epoch)."""
     rate = settings.learning_rate / (1 + settings.decay * epoch)  # decay is 0 for AdaGrad
     return rate * chosen("schedule", settings.schedule, SCHEDULES)((epoch + share) / settings.epochs)
 
@@ -790,9 +787,8 @@ def corruptions(rng, triples, negatives, n_entities, known=None, n_relations=Non
     """C(h, r, t) (paper, Background): heads and tails of each positive triple and its corruptions, (n, 1 + m, 2) int32.
 
     triples (n, 3). The odd columns replace the tail, the even ones (from 2) the head, by an entity drawn uniformly. A
-    corruption may be a true triple (LCWA), unless `known` (sorted `triple_keys`) is given: then one that is known is
-    drawn again, and stays known only where every entity in its place gives a known triple.
-    """
+    corruption may be a true triple (LCWA), unless `known` (sorted `triple_keys`) is given: then a known one is drawn
+    again, and remains only where every entity in its place gives a known triple."""
     ends = np.repeat(triples[:, None, ::2], 1 + negatives, axis=1)
     sides = 1 - np.arange(negatives) % 2  # 1: the tail, as in ends
     for side in range(2):
@@ -811,7 +807,7 @@ def corruptions(rng, triples, negatives, n_entities, known=None, n_relations=Non
         where, column = where[again], column[again]
         ends[where, 1 + column, sides[column]] = rng.integers(0, n_entities, len(where), np.int32)
     everyone = np.arange(n_entities)
-    for i, j in zip(where, column):  # hardly any entity is free: draw among those that are
+    for i, j in zip(where, column):  # hardly any entity is free: draw among the free ones
         pair = [ends[i, 1 + j, 0], ends[i, 1 + j, 1]]
         pair[sides[j]] = everyone
         free = everyone[~is_known(i, *pair)]
@@ -829,7 +825,7 @@ def batch_limits(n, settings):
 
 
 def draw_epoch(rng, triples, bounded, sizes, settings):
-    """What Algorithm 1 draws in an epoch. Yields for each step the heads, relations and tails of its examples, ids
+    """The draws of Algorithm 1 in an epoch. Yields for each step the heads, relations and tails of its examples, ids
     (n, 1 + m) each, and the regulariser's samples, as `objective` takes them. sizes: (N, R); bounded: as for
     `draw_samples`."""
     known = np.sort(triple_keys(*triples.T, *sizes)) if settings.filter_negatives else None
@@ -842,12 +838,11 @@ def draw_epoch(rng, triples, bounded, sizes, settings):
 
 
 def algorithm_1(model, triples, settings, bounds=None, draws=None):
-    """Trains any Model in place, as the paper's Algorithm 1 says: draw, corrupt, objective, step, project.
+    """The paper's Algorithm 1, which trains any Model in place: draw, corrupt, objective, step, project.
 
     triples (n, 3), train; settings a `Settings`; bounds as for `cardinality_penalty`, None for none: `training_bounds`
-    says which of them are trained with, the one place where lower bounds become 0 under uniform sampling. draws(epoch)
-    yields what `draw_epoch` does, None: `draw_epoch`, from the seed and the epoch. `train`, the fast form, draws
-    otherwise: given its draws, this loop makes its steps.
+    makes lower bounds 0 under uniform sampling. draws(epoch) yields what `draw_epoch` does, None: `draw_epoch`, from
+    the seed and the epoch. The fast form, `train`, draws differently: given its draws, this loop makes the same steps.
 
     Returns for each epoch a dict of means over its steps: objective, loss, l2, penalty. The softmax loss has a loop of
     its own, `softmax_loop`.
@@ -920,7 +915,7 @@ def metrics_by_side(ranks):
 
 
 # ------------------------------------------------------------------------------------------------------------------
-# What the rooms of cardkge_tools hand on (PEP 562): the one place that knows what stands above this file
+# The names that cardkge_tools passes on (PEP 562): the one place that knows the rooms above this file
 # ------------------------------------------------------------------------------------------------------------------
 
 ROOMS = {

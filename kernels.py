@@ -39,7 +39,7 @@ OPTIONS = {"error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
 
 class CheckedFiles(IndexDataCacheFile):
     """Numba's files of one kernel, with a checksum. A damaged file is compiled and written again; a cache that cannot
-    be written is no error."""
+    be written is not an error."""
 
     def __init__(self, files):
         vars(self).update(vars(files))
@@ -51,7 +51,7 @@ class CheckedFiles(IndexDataCacheFile):
     def _load_index(self):
         try:
             return super()._load_index()
-        except Exception:  # pickle raises all kinds of a damaged file
+        except Exception:  # pickle raises all kinds of exceptions for a damaged file
             return {}
 
     def _save_data(self, name, data):
@@ -63,18 +63,18 @@ class CheckedFiles(IndexDataCacheFile):
         with open(self._data_path(name), "rb") as file:
             content = file.read()
         if hashlib.sha256(content[32:]).digest() != content[:32]:
-            raise OSError(f"{name} is damaged")  # as if it were not there
+            raise OSError(f"{name} is damaged")  # treated like an absent file
         return pickle.loads(content[32:])
 
 
 def compiled(function):
-    """`function`, compiled at its first call, and kept in Numba's cache where there is a folder for it; the cache takes
-    a damaged file for an absent one."""
+    """`function`, compiled at its first call and kept in Numba's cache where it has a folder; the cache takes a damaged
+    file for an absent one."""
     try:
         dispatcher = njit(cache=True, nogil=True, **OPTIONS)(function)
     except RuntimeError:  # no such folder
         return njit(nogil=True, **OPTIONS)(function)
-    cache = getattr(dispatcher, "_cache", None)  # none where NUMBA_DISABLE_JIT is set
+    cache = getattr(dispatcher, "_cache", None)  # no cache where NUMBA_DISABLE_JIT is set
     if isinstance(getattr(cache, "_cache_file", None), IndexDataCacheFile):
         cache._cache_file = CheckedFiles(cache._cache_file)
         ensure = cache._impl.locator.ensure_cache_path
@@ -195,7 +195,7 @@ def _sigma(x):
 
 @intrinsic
 def _prefetch(typing_context, table, row, column):
-    """Asks for the cache line of table[row, column]; nothing else happens."""
+    """Prefetches the cache line of table[row, column]; it has no other effect."""
 
     def code(context, builder, signature, arguments):
         kind = signature.args[0]
@@ -217,7 +217,7 @@ def _prefetch(typing_context, table, row, column):
 
 
 def prefetch_row(table, row):
-    """Starts to bring row `row` of a 2-d array into the cache. No effect on any value."""
+    """Begins to load row `row` of a 2-d array into the cache; it changes no value."""
 
 
 @overload(prefetch_row, jit_options=OPTIONS)
@@ -425,7 +425,7 @@ def entity_gradients(first, last, kind, batch, lists, tables, parts, gradients):
 
     batch = (ends, relations), lists = (starts, occurrences), tables = (rows, relation_rows, output), parts =
     (coefficients, values). An occurrence is a position in `ends` (n, 1 + m, 2), flat: its lowest bit says head (0) or
-    tail (1). Those from ends.size on are of the regulariser: their part of the gradient is values[x - ends.size].
+    tail (1). Those from ends.size on belong to the regulariser: their part of the gradient is values[x - ends.size].
     """
     (ends, relations), (starts, occurrences) = batch, lists
     rows, relation_rows, output = tables
@@ -462,7 +462,7 @@ def update_rows(first, last, table, accumulator, ids, gradients, l2_weights, rat
     """One step of SGD or AdaGrad on the rows ids[s] of `table`, for s in first..last; with `project` each to L2 norm 1.
 
     gradient = gradients[s] + l2_weights[s] * row. AdaGrad: accumulator += gradient^2, row -= rate * gradient /
-    sqrt(accumulator), without an eps: where the accumulator is still 0, nothing changes. A row of zeros stays one.
+    sqrt(accumulator), without an eps: where the accumulator is 0, nothing changes. A row of zeros stays one.
     faults[0] is set to 1 where a new row is not finite.
     """
     zero = table.dtype.type(0)
@@ -617,11 +617,10 @@ def bounded_sums(scores, weights, counts, limits, scale, sums, penalties):
 
 @compiled
 def distinct_draws(uniforms, sizes, takes, marks, draws):
-    """Floyd's algorithm: for each b, takes[b] distinct integers of range(sizes[b]), each subset as likely as any other.
+    """Floyd's algorithm: for each b, takes[b] distinct integers of range(sizes[b]), all subsets equally likely.
 
-    uniforms (sum of takes,) in [0, 1), used and answered in `draws` one b after the other. marks is a workspace of
-    zeros, before and after, at least as long as the largest size.
-    """
+    uniforms (sum of takes,) in [0, 1); they and the results, in `draws`, go one b after the other. marks is a workspace
+    of zeros, before and after, at least as long as the largest size."""
     start = 0
     for b in range(sizes.size):
         stop = start + takes[b]
@@ -669,9 +668,9 @@ def exact_scores(kind, tables, tail_offset, side, triples, questions, entities, 
 @compiled
 def count_better(scores, start, low, high, answers, starts, stops, known, counts, questions, entities):
     """For n queries, which scores (n, w) of the entities from `start` on are surely above the right answer's, and which
-    are so near to it that exact scores must tell.
+    are so near to it that exact scores must decide.
 
-    A score above high[i] is surely above; another that is not below low[i], NaN too, is near. known[starts[i] :
+    A score above high[i] is surely above; any other that is not below low[i], or is NaN, is near. known[starts[i] :
     stops[i]]: the true answers to query i, ascending. Adds to counts[i, 0] how many entities are surely above, and to
     counts[i, 2] how many of them are not known. Writes the near ones, except the right answer, to questions[x],
     entities[x]; returns how many.
@@ -681,7 +680,7 @@ def count_better(scores, start, low, high, answers, starts, stops, known, counts
         bottom, top, above = low[i], high[i], 0
         for first in range(0, width, 256):
             part = scores[i, first : first + 256]
-            surely, not_below = np.int32(0), np.int32(0)  # of as many bits as a float32: ten times as fast as int64
+            surely, not_below = np.int32(0), np.int32(0)  # as many bits as a float32: ten times as fast as int64
             for e in range(len(part)):
                 surely = np.int32(surely + np.int32(part[e] > top))
                 not_below = np.int32(not_below + np.int32(not part[e] < bottom))
@@ -739,8 +738,9 @@ def log_sums(scores, largest, sums):
 @compiled
 def softmax_rows(scores, largest, weights, sums):
     """Replaces scores[i] by weights[i] softmax, and adds to sums[i] (n,) float64, which holds the sum of exponentials
-    of what is not in the row, that of exp(scores[i, t] - largest[i]). What is below largest[i] by 87 or more counts as
-    1.6e-38. scores (n, m) float; largest, weights (n,); a NaN makes the row NaN."""
+    of what is not in the row, that of exp(scores[i, t] - largest[i]); 0 for what is 87 or more below the largest.
+    scores (n, m) float; largest, weights (n,); a NaN makes the row NaN."""
+    least = scores.dtype.type(2e-38)  # above what `exp` of float32 gives there, which would become a subnormal number
     for i in range(scores.shape[0]):
         row, total = scores[i], sums[i]
         for start in range(0, len(row), 256):  # by chunks, in vector registers
@@ -752,14 +752,14 @@ def softmax_rows(scores, largest, weights, sums):
         sums[i] = total
         scale = scores.dtype.type(weights[i] / total)
         for j in range(len(row)):
-            row[j] *= scale
+            row[j] = scores.dtype.type(0) if row[j] < least else row[j] * scale
 
 
 @compiled
 def live_candidates(scores, least, taken_starts, taken, wanted_starts, wanted, starts, ids):
-    """The tails worth looking at, ids[starts[i] : starts[i + 1]], ascending, of row i of scores (n, N): those with a
-    score of at least least[i], and wanted[wanted_starts[i] : wanted_starts[i + 1]] whatever their scores, without
-    taken[taken_starts[i] : taken_starts[i + 1]]. Both lists are ascending and share no id.
+    """The tails ids[starts[i] : starts[i + 1]], ascending, that matter in row i of scores (n, N): those with a score of
+    at least least[i], and wanted[wanted_starts[i] : wanted_starts[i + 1]] with any score, without taken[taken_starts[i]
+    : taken_starts[i + 1]]. Both lists are ascending and share no id.
 
     Writes starts (n + 1,), and ids as far as there is room: call again with room for starts[n]. Returns starts[n]."""
     room, used = len(ids), 0
@@ -791,7 +791,7 @@ def live_candidates(scores, least, taken_starts, taken, wanted_starts, wanted, s
 
 @inlined
 def support(weights, least, most):
-    """least and most as far as they have weights above 0."""
+    """The range least to most, narrowed to ends with weights above 0."""
     m = len(weights) - 1
     while least <= m and weights[least] == 0:
         least += 1
@@ -821,7 +821,7 @@ def tilted_odds(x, log_rest, tilt, p, q):
 @inlined
 def find_tilt(x, log_rest, end, p, q):
     """Writes p and q with a tilt that brings the mean within 1/4 of `end`, at least 1; returns (tilt, mean, variance).
-    By Newton's step, or half the interval where that leads out of it."""
+    It takes Newton's step, or half the interval where that step leaves it."""
     most, least, margin = log_rest, math.log(end) - log_rest, math.log(len(x) + 1) + 1
     for t in range(len(x)):
         most = max(most, x[t])
@@ -863,9 +863,9 @@ def members(order, p, q, rest, least, most, end, tilt, more, weights, found):
     for j in range(least, most + 1):
         backward[j] = weights[min(j, len(weights) - 1)] * math.exp(min(-tilt * (j - end), 0.0))
     inside = outside = 0.0
-    for s in range(n - 1, -2, -1):  # the candidates, the last first, and then the rest
+    for s in range(n - 1, -2, -1):  # the candidates, last first, and then the rest
         here = forward[max(s, 0)]
-        backward[most + 1] = backward[most] if more else 0.0  # where another member leads from the last size
+        backward[most + 1] = backward[most] if more else 0.0  # one member more leads from the last size here
         inside, outside = 0.0, 0.0
         for j in range(most + 1):
             inside += here[j] * backward[j + 1]
@@ -881,9 +881,9 @@ def members(order, p, q, rest, least, most, end, tilt, more, weights, found):
 @inlined
 def sets_within(x, log_rest, lower, upper, weights, ordered, found):
     """found[t] = P(t in S | lower <= |S| <= upper, by weights) of candidates with log odds x (n,), finite, beside a
-    rest whose odds, exp(log_rest) together, make a Poisson number of members (-inf: there is none); 0 where no set has
-    such a size. Returns `log_partition` (given weights of 1) and the expected number of members among the rest.
-    ordered: greater odds get no smaller answers, equal odds the same, whatever the rounding.
+    rest whose odds, exp(log_rest) together, make a Poisson number of members (-inf: no rest); 0 where no set has such a
+    size. Returns `log_partition` (given weights of 1) and the expected number of members among the rest. ordered:
+    greater odds get no smaller answers, equal odds the same, whatever the rounding.
 
     The sums are of probabilities, tilted (all odds times exp(tilt)) so that sizes within the bounds are likely."""
     n, log_z, among_rest = len(x), 0.0, 0.0
@@ -973,7 +973,7 @@ def thinned_sets(first, last, chosen, starts, candidates, queries, parameters, v
     logarithm of the mean number of unseen tails, for i of a range.
 
     starts (n + 1,): where the candidates of each (h, r) stand. candidates: log softmax, found (bool), weights, each
-    (rows,); those of weight 1 are told apart. queries: features (n, F), lower and upper bounds less the known tails,
+    (rows,); those of weight 1 are kept apart. queries: features (n, F), lower and upper bounds less the known tails,
     known shares, shares, and mean numbers of unseen tails (n,), float64.
     """
     log_softmax, found, weights = candidates
@@ -1010,7 +1010,7 @@ def thinned_sets(first, last, chosen, starts, candidates, queries, parameters, v
                 if not (thinned and found[of[t]]):
                     x[m], places[m] = odds[t] + by, t
                     m += 1
-            drawn = of_rest * math.exp(by)  # the unseen are never in valid, so that nothing of them is taken off
+            drawn = of_rest * math.exp(by)  # unseen tails are never in valid, so none of them is subtracted
             log_rest = math.log(drawn + unseen[at]) if drawn + unseen[at] > 0 else -np.inf
             log_z, among_rest = sets_within(
                 x[:m], log_rest, lower[at] - less, upper[at] - less, ones, False, chances[:m]

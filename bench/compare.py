@@ -1,15 +1,15 @@
-"""What cardkge costs beside its peers and the machine: `python bench/compare.py`.
+"""The cost of cardkge beside its peers and the machine: `python bench/compare.py`.
 
-Prints a row for each target of docs/PERFORMANCE.md (figure, what it is compared with, ratio, target, whether it holds)
-and writes everything, each round of it, as JSON. All that is compared is measured in this run, in turn: A B A B
-(`alternate`). A figure is the median of its rounds; a ratio is the median of the ratios within the rounds, so that a
-machine whose speed drifts does not change it.
+Prints a row for each target of docs/PERFORMANCE.md (figure, its comparison, ratio, target, whether it holds) and writes
+everything, with each round, as JSON. All compared figures are measured in this run, in turn: A B A B (`alternate`). A
+figure is the median of its rounds; a ratio is the median of the ratios within the rounds, so that a machine whose speed
+drifts does not change it.
 
 An example is a positive triple or a corruption of one. Training is the paper's recipe (float32, 2 negatives, 10 batches
 an epoch, AdaGrad) unless said otherwise; times are of whole epochs, sampling included. A query is (?, r, t) or
 (h, r, ?).
 
---quick takes small sizes and the embedded data set: it shows that all this still runs, and judges nothing.
+--quick takes small sizes and the embedded data set: it shows that all of this runs, and judges nothing.
 """
 
 import os
@@ -54,7 +54,7 @@ from cardkge_tools.engine.softmax import BLOCK, COLUMNS  # noqa: E402
 
 @dataclasses.dataclass
 class Sizes:
-    """What is measured: the full form, and by QUICK the small one."""
+    """The sizes of a run: the full form, and by QUICK the small one."""
 
     data: str = "wn18rr"
     rounds: int = 5
@@ -151,7 +151,7 @@ class Row:
 
 
 class Bench:
-    """What the sections share: sizes, the data set, peers, and what has been found."""
+    """The state that the sections share: sizes, the data set, peers, and results."""
 
     def __init__(self, sizes, threads, log=print):
         self.sizes, self.threads, self.log = sizes, threads, log
@@ -175,7 +175,7 @@ class Bench:
         return cardkge.new_run(settings, dataset, bounds)
 
     def training(self, run, dataset=None, threads=None, epochs=None, dropped=1):
-        """A task: seconds per example over some epochs, after `dropped` (workspaces, caches) that are not counted."""
+        """A task: seconds per example over some epochs, after `dropped` (workspaces, caches), which are not counted."""
         dataset, threads, epochs = dataset or self.dataset, threads or self.threads, epochs or self.sizes.epochs
         examples = epochs * len(dataset.train) * (1 + run.settings.negatives)
 
@@ -221,7 +221,7 @@ def train(bench):
 
 @njit(nogil=True, fastmath=True)
 def update_rows(first, last, ids, table, accumulator):
-    """The memory traffic of AdaGrad and nothing else: rows ids[s] of two tables are read and written."""
+    """The memory traffic of AdaGrad alone: rows ids[s] of two tables are read and written."""
     one = table.dtype.type(1)
     for s in range(first, last):
         if s + 2 < last:
@@ -260,8 +260,7 @@ def rows_per_example(dataset, settings):
 
 def softmax(bench):
     """A step of softmax over all entities, ComplEx with reciprocal relations and N3, every query a row of its own:
-    queries a second against a plain loop of PyTorch, and against the three products of matrices that it cannot do
-    without."""
+    queries a second against a plain loop of PyTorch, and against the three matrix products that it needs."""
     for rank, size in bench.sizes.softmax:
         rng, dataset = np.random.default_rng(0), bench.dataset
         run = bench.run("complex", rank, loss="softmax", softmax_candidates=0, relation_weight=0.0)
@@ -294,7 +293,7 @@ def softmax(bench):
 
 def three_products(batch, model, threads):
     """A function that makes the scores of a batch and the two products of their backward pass, by the trainer's blocks,
-    in memory that is used again."""
+    in reused memory."""
     entity, n = model.params["entity"], len(batch.given)
     queries, scores = entity[batch.given], np.empty((n, model.n_entities), model.dtype)
     d_queries, d_entity = np.empty_like(queries), np.empty_like(entity)
@@ -357,7 +356,7 @@ def threads(bench):
 
 
 def product(queries, model, threads, block):
-    """queries @ entity.T, the least that a ranking by DistMult or ComplEx must compute, in memory used again."""
+    """queries @ entity.T, the least that a ranking by DistMult or ComplEx must compute, in reused memory."""
     candidates = model.params["entity"].T
     scores = np.empty((threads.count, block, model.n_entities), model.dtype)
     free = collections.deque(scores)
@@ -446,7 +445,7 @@ cli.main(["train", "--data", sys.argv[1], "--out", sys.argv[2]])
 
 def start(bench):
     """From the start of `python cli.py train` to the end of its first step, loading included, the kernels in Numba's
-    cache (the warm-up sees to that); beside it a Python that only imports numpy. The "ratio" is the difference in
+    cache (the warm-up sees to that); beside it a Python that imports only numpy. The "ratio" is the difference in
     seconds."""
 
     def python(code, *arguments):
@@ -476,7 +475,7 @@ def peak_memory():
 
 
 def graph_figures(folder, sizes, count):
-    """In a process of its own: what `graph` needs, as a dict."""
+    """The figures of `graph`, a dict, from a process of its own."""
     began = time.perf_counter()
     dataset = cardkge.load_dataset(str(folder))
     found = {"load seconds": time.perf_counter() - began}
@@ -533,7 +532,7 @@ SECTIONS = {f.__name__: f for f in (train, softmax, roofline, threads, evaluate,
 
 
 def machine(bench):
-    """Facts without which a figure means little."""
+    """The facts about the machine that a figure needs."""
     cpu = platform.processor()
     with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/cpuinfo").read_text().splitlines()

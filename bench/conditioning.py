@@ -1,9 +1,8 @@
 """How fast answers are conditioned on bounds, and new facts found: `python bench/conditioning.py [RUN...]`.
 
 Prints (h, r) a second of 200 live candidates each, given a bound of 10, on one and on all cores (the better of five
-rounds); and for each calibrated run what `complete RUN` takes: wall time, CPU time of all threads, and peak memory. On
-a machine with other work, half the CPU time is what two idle cores would need at least.
-"""
+rounds); and for each calibrated run the cost of `complete RUN`: wall time, CPU time of all threads, and peak memory. On
+a busy machine, half the CPU time is the least that two idle cores would need."""
 
 import argparse
 import os

@@ -1,11 +1,10 @@
-"""What probabilities promise and what they keep: `python bench/counts.py GRAPH RUN...`, runs of it of different seeds.
+"""Promised and kept precision: `python bench/counts.py GRAPH RUN...`, runs of one graph with different seeds.
 
-Each run is calibrated anew through some bounds with some v, and its new facts are held against what is true: test, or
-with --truth the facts of a file of the whole graph. A run of `train --final` is taken as it is. Prints AP, log loss and
-Brier score; of what is accepted at p > 0.5 and by `--precision 0.9` how many, what is promised, what is kept, the 95 %
-interval of promised - kept (bootstrap over heads, of all runs together) and how many are true; the same of the
-relations with 100 or more accepted; and how settings differ, run by run with the same seed.
-"""
+Each run is calibrated anew through several bounds with several v, and its new facts are compared with the truth: test,
+or with --truth the facts of a file of the whole graph. A run of `train --final` keeps its calibration. Prints AP, log
+loss and Brier score; for the facts accepted at p > 0.5 and by `--precision 0.9` their number, the promised and the kept
+precision, the 95 % interval of promised - kept (bootstrap over heads, of all runs together) and how many are true; the
+same for the relations with 100 or more accepted; and how settings differ, run by run with the same seed."""
 
 import argparse
 import dataclasses
@@ -42,7 +41,8 @@ NAMES = {"bounds.tsv": "true"}
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Accepted:
-    """What one run accepts: triples (m, 3), their p, which are true (m,); facts (k, 3) that are there to be found."""
+    """The facts that one run accepts: triples (m, 3), their p, which are true (m,); facts (k, 3) that could be
+    found."""
 
     triples: np.ndarray
     p: np.ndarray
@@ -75,7 +75,7 @@ def controls(bounds):
 
 
 def v_of(dataset, recorded, bounds, types):
-    """{name: Missing}: with the v that fits what is true, from exact numbers, from the sizes of the splits."""
+    """{name: Missing}: with v from the truth, from exact numbers, from the sizes of the splits."""
     none = GraphBounds([], dataset.relations)
     return {
         "fits": missing_facts(dataset, none, types=types),
@@ -85,7 +85,7 @@ def v_of(dataset, recorded, bounds, types):
 
 
 def settings_of(run, dataset, recorded, missing, options):
-    """Yield (name, calibration, bounds, known, loops) of a run; missing: of `v_of`; known: triples that are no new
+    """Yield (name, calibration, bounds, known, loops) of a run; missing: of `v_of`; known: triples that are not new
     facts."""
     splits = dataset.train, dataset.valid
     if run.settings.final:
@@ -100,7 +100,14 @@ def settings_of(run, dataset, recorded, missing, options):
     for name, bounds in given.items():
         for share in options.share.split(","):
             limits = None if name == "mined" else bounds  # which are no limits: `learn_counts`
-            found = calibrate(model, splits, missing[share].share, limits, options.threads, types=run.types)
+            found = calibrate(
+                model,
+                splits,
+                missing[share] if share == "numbers" else missing[share].share,
+                limits,
+                options.threads,
+                types=run.types,
+            )
             if name == "mined":
                 bounds = learn_counts(model, found, *splits, run.settings.seed, options.threads, run.types)
             yield f"{name}, v {share}" if "," in options.share else name, found, bounds, known, False
@@ -132,7 +139,7 @@ def measured(run, dataset, setting, threads):
 
 def gap_interval(runs, chosen=None, draws=DRAWS):
     """{"n", "promised", "kept", "low", "high", "true", "facts"} of the Accepted of some runs together, per run where it
-    is a number; the 95 % interval of promised - kept, heads drawn anew with all they have. chosen: (R,) bool."""
+    is a number; the 95 % interval of promised - kept, heads drawn anew with all their facts. chosen: (R,) bool."""
     masks = [np.ones(len(run.p), bool) if chosen is None else chosen[run.triples[:, 1]] for run in runs]
     p, true, head = (
         np.concatenate([of(run)[mask] for run, mask in zip(runs, masks, strict=True)])
@@ -150,7 +157,7 @@ def gap_interval(runs, chosen=None, draws=DRAWS):
 
 
 def cells(found):
-    """Those of a table's row."""
+    """The cells of a table's row."""
     shares = (f"{100 * found[key]:.1f}" for key in ("promised", "kept"))
     interval = f"{100 * (found['promised'] - found['kept']):+.1f} [{100 * found['low']:.1f}, {100 * found['high']:.1f}]"
     return [f"{found['n']:,.0f}", *shares, interval, f"{found['true']:,.0f}", f"{found['facts']:,.0f}"]

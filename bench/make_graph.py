@@ -26,7 +26,7 @@ class Zipf:
 
 
 def draw_triples(n_entities, n_relations, n_triples, seed=0):
-    """(n_triples, 3) int32: distinct triples in random order; each entity is the head of one of them at least."""
+    """(n_triples, 3) int32: distinct triples in random order; each entity is the head of at least one of them."""
     if not n_entities <= n_triples <= n_entities**2 * n_relations // 4:
         raise SystemExit(f"make_graph: {n_triples} triples do not suit {n_entities} entities, {n_relations} relations")
     rng = np.random.default_rng(seed)

@@ -1,8 +1,8 @@
-"""Write a graph as people have them: `python bench/make_museum.py FOLDER` makes graph.ttl and shapes.ttl.
+"""Write a graph like those that people have: `python bench/make_museum.py FOLDER` makes graph.ttl and shapes.ttl.
 
 Painters, their teachers, spouses, towns and movements, their works and the museums that keep them; names as they come
 (accents, brackets, commas, apostrophes, two alphabets), labels and years beside the facts, classes below classes, nodes
-without a name. One in eight facts is left out at random; the whole is written with --whole, to compare.
+without a name. One in eight facts is left out at random; --whole writes the whole graph too, to compare.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""How a time is taken: tasks in turn, in rounds."""
+"""Timing: tasks in turn, in rounds."""
 
 import time
 

@@ -1,5 +1,5 @@
 """A million heads with numbers: `python bench/million.py FOLDER` makes the graph, and prints time and peak memory of
-each command that it goes through: import (facts and numbers), split, mine, train, calibrate, complete (of some (h, r)).
+each command: import (facts and numbers), split, mine, train, calibrate, complete (of some (h, r)).
 
 Each head has one to four tails among 2,000, drawn with a power law; the number of them is known, and a third of the
 facts is left out.

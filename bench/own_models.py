@@ -51,7 +51,7 @@ def tables_of(peer):
 
 
 def train_peer(name, run, dataset, epochs, seed):
-    """Trains PyKEEN's model from the parameters of run; returns a model of ours with what it has learnt."""
+    """Trains PyKEEN's model from the parameters of run; returns a model of ours with its trained parameters."""
     import torch
     from pykeen import models
     from pykeen.losses import SoftplusLoss

@@ -62,7 +62,7 @@ def softmax_step(model, batch, settings, threads):
 def lcwa_epoch(dataset, rank, size, batches, threads):
     """PyKEEN's own softmax over all entities: ComplEx with inverse triples, its LCWA loop with cross-entropy and fused
     AdaGrad, on so many triples that an epoch has about `batches` batches. Returns a function: seconds per query, one
-    row of scores over all entities, over an epoch after one that is not counted."""
+    row of scores over all entities, over an epoch, after one that does not count."""
     torch.set_num_threads(threads)
     some = np.random.default_rng(0).permutation(dataset.train)[: max(1, size * batches // 2)]
     names = {"num_entities": dataset.n_entities, "num_relations": dataset.n_relations, "create_inverse_triples": True}

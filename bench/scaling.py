@@ -1,4 +1,4 @@
-"""For docs/PERFORMANCE.md: how the time is spent, and how it grows (`python bench/compare.py --scaling`)."""
+"""For docs/PERFORMANCE.md: where the time goes, and how it grows (`python bench/compare.py --scaling`)."""
 
 import collections
 import statistics

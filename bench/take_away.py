@@ -1,10 +1,9 @@
-"""Take facts out of a graph, to see later who finds them: `python bench/take_away.py DATA SHARE FOLDER`.
+"""Take facts out of a graph, to see later which are found: `python bench/take_away.py DATA SHARE FOLDER`.
 
-Writes to FOLDER the facts that are left, of all splits together, triples.tsv; all of them, whole.tsv; how many of each
-relation are gone between entities that are left, missing.tsv, as `calibrate --missing` reads it; and what stands beside
-the splits: bounds, classes, prefixes. SHARE of all facts are taken away, at random (--seed), but none that is the only
-one of its relation.
-"""
+Writes to FOLDER the remaining facts of all splits together, triples.tsv; all facts, whole.tsv; how many of each
+relation are gone between remaining entities, missing.tsv, for `calibrate --missing`; and the files beside the splits:
+bounds, classes, prefixes. SHARE of all facts are taken away, at random (--seed), but none that is the only one of its
+relation."""
 
 import argparse
 import shutil
@@ -21,7 +20,7 @@ BESIDE = "bounds.tsv", "types.tsv", "prefixes.tsv"
 
 
 def take_away(triples, share, rng):
-    """(kept, gone): distinct triples (n, 3), SHARE of them gone, in the order that they have."""
+    """(kept, gone): distinct triples (n, 3), SHARE of them gone, in their order."""
     gone = np.zeros(len(triples), bool)
     gone[rng.permutation(len(triples))[: round(share * len(triples))]] = True
     left = np.bincount(triples[~gone, 1], minlength=triples[:, 1].max() + 1)

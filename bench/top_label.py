@@ -1,14 +1,14 @@
 """The calibration error of KGE-Calibrator (Yang et al., EMNLP 2025), for a run: `python bench/top_label.py RUN`.
 
-Their protocol: each triple of test asks twice, (h, r, ?) and (?, r, t). An answer known from any split, the asked one
-apart, gets the score of the asked one less 1. The confidence is the probability of the best entity; the error is that
-of ten equal bins of confidence, |share of best entities that are the asked one - mean confidence|, weighted by size.
+Their protocol: each triple of test gives two queries, (h, r, ?) and (?, r, t). Every other known answer, from any
+split, gets the score of the right answer less 1. The confidence is the probability of the best entity; the error is,
+over ten equal bins of confidence, |share of best entities that are the right answer - mean confidence|, weighted by
+size.
 
 Rows: softmax of the scores; of scores over a temperature, fitted to valid by the log loss; one constant for all, the
-share of best entities in valid that are the asked one; and p of the best entity as `predict` gives it, which knows
-train and valid alone. A constant has an error of almost 0 and tells nothing apart: so AUC, of the best entities that
-are the asked one against the others, stands beside it.
-"""
+share of best entities in valid that are the right answer; and p of the best entity as `predict` gives it, which knows
+train and valid alone. A constant has an error of almost 0 and distinguishes nothing: so AUC, of the right best entities
+against the others, stands beside it."""
 
 import argparse
 import os

@@ -5,9 +5,8 @@ are entities of the graph, number of the others) and numbers.tsv (head, relation
 is trained where it is missing. It is calibrated through several bounds, each kept in a folder beside RUN, and used
 again.
 
-The heads of complete-sets are dealt out in two halves: of one the numbers are given (*given*), and not of the other.
-All settings are fitted on the same (h, r), so that their candidates are looked for once; they are kept there too.
-"""
+The heads of complete-sets form two halves: the numbers of one are given (*given*), those of the other are not. All
+settings are fitted on the same (h, r), so that their candidates are found once; they are kept there too."""
 
 import argparse
 import collections
@@ -48,7 +47,7 @@ RULES = {"p > 0.5": (0.5, False), "p > 0.2": (0.2, False), "p > 0.5, guesses too
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sets:
     """The lines of complete-sets: heads, relations, number of tails, of these in the graph (n,); truth: a Truth of all;
-    given (n,) bool: the half of which the number is given. counted: (head, relation, number, exact), ids, of
+    given (n,) bool: the half whose numbers are given. counted: (head, relation, number, exact), ids, of
     numbers.tsv."""
 
     heads: np.ndarray
@@ -103,7 +102,7 @@ def bounds_of(setting, sets, run, train, seed):
 
 
 def calibrated(setting, options, sets, same):
-    """(run, dataset) of a setting, calibrated; `same` wraps what the settings share."""
+    """(run, dataset) of a setting, calibrated; `same` wraps the part that the settings share."""
     folder = Path(f"{options.run}-{setting}")
     if not folder.exists():
         shutil.copytree(options.run, folder)
@@ -151,8 +150,8 @@ def percent(value):
 
 
 def answers_table(sets, run, dataset, threads):
-    """Rows of (a), of both halves: AP, and by each rule how many are accepted, promised and kept, recall, and how many
-    are given to (h, r) without a true tail; how many (h, r) have guesses alone."""
+    """Rows of (a), of both halves: AP, and by each rule the numbers accepted, promised and kept, recall, and the number
+    accepted for (h, r) without a true tail; how many (h, r) have guesses alone."""
     rows, bounds = [], run_bounds(run)
     true, unsure = (index_of(run, triples) for triples in (sets.truth.triples, dataset.test))
     for name, chosen in (("given", sets.given), ("other", ~sets.given)):
@@ -181,7 +180,7 @@ def index_of(run, triples):
 
 
 def options_folder(run):
-    """What a message about a run would name."""
+    """The folder that a message about a run would name."""
     return "RUN"
 
 
@@ -227,7 +226,7 @@ def counts_table(runs, sets, threads):
 
 
 def numbers_table(run, dataset, sets, threads):
-    """Rows of (b): of the relations of numbers.tsv the sums of numbers, of known tails and of what is expected."""
+    """Rows of (b): for the relations of numbers.tsv the sums of numbers, of known tails and of expected tails."""
     rows, counted = [], np.array([row[:3] for row in sets.counted])
     for r in np.unique(counted[:, 1]).tolist():
         heads, number = counted[counted[:, 1] == r][:, [0, 2]].T
@@ -240,8 +239,8 @@ def numbers_table(run, dataset, sets, threads):
 
 
 def complete_table(runs, sets, threads):
-    """Rows of (c): how many are said, precision, recall and F1 of "nothing is missing in the graph", of the half not
-    given and of the other."""
+    """Rows of (c): count, precision, recall and F1 of the claim "nothing is missing in the graph", for the half not
+    given and the other."""
     run, dataset = runs["none"]
     index = index_of(run, dataset.known)
     recorded = index.has(*sets.truth.triples.T)
@@ -265,7 +264,7 @@ def complete_table(runs, sets, threads):
 
 
 def index_counts(index, relation):
-    """How many tails each head of a relation has that has any."""
+    """How many tails each head of a relation has, heads without tails left out."""
     n = index.n_entities
     keys = index.keys[index.keys // n // n == relation]
     return np.unique(keys // n, return_counts=True)[1]

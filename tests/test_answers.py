@@ -1,5 +1,6 @@
 """One answer: `predict` by head, tail and triple, `complete` and `evaluate --sets` agree, and score a query once."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -15,6 +16,7 @@ from cardkge_tools.answers import answers as room
 from cardkge_tools.answers import decoding
 from cardkge_tools.answers.answers import Answers
 from cardkge_tools.answers.decoding import KnownAndLoops
+from cardkge_tools.answers.runs import save_calibration
 
 PEOPLE, FIRMS, COEFFICIENTS, SHARE = 9, 4, (0.4, 1.1, 2.0), 0.4
 N = PEOPLE + FIRMS
@@ -165,7 +167,33 @@ def test_no_tail_with_room_contradicts_a_lower_bound(make_run):
     decoded = answers.decoder.decode(h, np.array([r]), answers.model.score_tails(h, [r]))
     assert decoded.contradicted.all() and not decoded.p.any()
     result = ok("complete", folder, "--relation", "worksAt", "--min-probability", 0)
-    assert not result.stdout and "1 (h, r) have other numbers of known tails" in result.stderr
+    assert not result.stdout and "1 (h, r) contradict their bounds" in result.stderr
+
+
+def test_an_unmet_number_is_no_contradiction_where_tails_may_be_unseen(make_run):
+    """p6 has 30 employers, and 13 entities are there: a contradiction, or unseen tails and names that are guesses."""
+    folder = make_run("worksAt\t30\t30\t\tp6\nworksAt\t90\t90\t\tp7\n")
+    query = "predict", folder, "--relation", "worksAt"
+
+    def said(head):
+        report = json.loads(ok(*query, "--head", head, "--top", 99, "--json", "-").stdout)
+        known = sum(each["known"] is not None for each in report["answers"])
+        line = "contradicts this bound (too few can be answered)" in ok(*query, "--head", head).stdout
+        return report["contradicted"], line, report["guesses"], report["expected"] == known
+
+    def of_heads():
+        report = json.loads(ok(*query, "--tail", "f3", "--top", 99, "--json", "-").stdout)
+        names, keys = [each["entity"] for each in report["answers"]], ("contradicted", "guesses")
+        return [[name for name, yes in zip(names, report[key], strict=True) if yes] for key in keys]
+
+    assert said("p6") == said("p7") == (True, True, False, True) and sorted(of_heads()[0]) == ["p6", "p7"]
+    run = cardkge.load_run(folder)
+    unseen = np.where(np.array(run.relations) == "worksAt", 2.0, 0.0)
+    run.calibration = dataclasses.replace(run.calibration, unseen=unseen)
+    save_calibration(run, folder)
+    assert said("p6") == (False, False, True, False) and said("p7") == (True, True, False, True)
+    assert of_heads() == [["p7"], ["p6"]]
+    assert said("p8") == (False, False, False, False)
 
 
 def test_each_query_is_scored_once(make_run, monkeypatch):
@@ -312,7 +340,7 @@ def test_softmax_without_the_data_has_no_probability(softmax, tmp_path):
     try:
         for query in (("--head", "e1"), ("--tail", "e1"), ("--head", "e1", "--tail", "e2")):
             line = one_error(invoke("predict", softmax / "run", *query, "--relation", "r0"))
-            assert "--data says where" in line and ("sigma(score) says nothing" in line or len(query) == 4)
+            assert "--data says where" in line and ("sigma(score) means nothing" in line or len(query) == 4)
         ok("predict", softmax / "run", "--head", "e1", "--relation", "r0", "--data", moved)
     finally:
         moved.rename(softmax / "ring")
@@ -329,7 +357,7 @@ def test_names_in_quotes_and_blank_nodes_in_new_facts(tmp_path):
     (folder / "valid.txt").write_text("eve\tknows\tann\n")
     (folder / "test.txt").write_text("tom\tknows\tann\n")
     result = ok("train", "--data", folder, "--dim", 2, "--epochs", 1, "--out", tmp_path / "run")
-    assert "calibrated on 1 new fact of valid: p puts answers in order" in result.stderr
+    assert "calibrated on 1 new fact of valid: p orders answers well" in result.stderr
     result = ok("complete", tmp_path / "run", "--min-probability", 0, "--out", tmp_path / "new.nt")
     facts = [line.split(" ", 2) for line in (tmp_path / "new.nt").read_text().splitlines()]
     john = "<urn:cardkge:%22Smith,%20John%22>"

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from cardkge import CardkgeError
 from cardkge_tools.answers import calibration
 from cardkge_tools.answers.calibration import FOLDS, Turns, calibrate, fit
 from cardkge_tools.answers.decoding import Decoder, KnownAndLoops, KnownTails, log_odds, log_softmax_of
+from cardkge_tools.answers.missing import Missing
 from cardkge_tools.definitions.counting import (
     N_FEATURES,
     calibrated_log_odds,
@@ -427,6 +429,22 @@ def test_heads_without_a_candidate_say_nothing(graph):
     bounds = GraphBounds([Bound("r0", 0, 1, inverse=True)], ["r0", "r1"])
     found = calibrate(model, (np.concatenate((train, everyone)), valid), 0.5, bounds, threads=1)
     assert all(np.isfinite(x).all() for x in (found.parameters, found.centre, found.scale))
+
+
+def test_a_bound_beyond_all_candidates_is_fitted_where_tails_may_be_unseen(graph, monkeypatch):
+    """e3 has 70 tails of r0, and the graph 60 entities; so many as e4 and e5 are said to have are never there."""
+    model, train, valid = graph
+    numbers = {"e3": 70.0, "e4": 3e6, "e5": 1e300}
+    bounds = [Bound("r0", number, number, subject=head) for head, number in numbers.items()]
+    bounds, kept = GraphBounds(bounds, ["r0", "r1"], None, [f"e{i}" for i in range(60)]), []
+    monkeypatch.setattr(calibration, "fit", lambda queries, *_: kept.append(queries) or fit(queries, 2, 1))
+    held = np.bincount(valid[:, 1], minlength=2)
+    missing = Missing(held, held, np.zeros(2), ["assumed"] * 2, np.full(2, np.inf), np.full(2, 0.5))
+    for unseen in (0.3, 0.0):
+        found = calibrate(model, (train, valid), replace(missing, unseen=np.full(2, unseen)), bounds, threads=1)
+        assert np.isfinite(found.parameters).all() and np.isfinite(found.unseen).all()
+    assert 60 < kept[0].lower.max() <= 70 and kept[0].unseen.min() == 0 and kept[0].unseen.max() > 0
+    assert kept[1].lower.max() <= 0
 
 
 def test_nothing_is_lost_where_all_draws_fall_on_what_is_taken(graph, monkeypatch):

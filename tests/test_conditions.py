@@ -105,6 +105,23 @@ def test_one_number_more_needs_no_training(made, tmp_path):
     assert found != pytest.approx(free, rel=1e-3)
 
 
+def test_without_a_lower_bound_p_has_no_scale_where_all_heads_had_one_at_the_fit(run, tmp_path):
+    """At least 8 tails of every head of r1 at the fit; other bounds that ask for tails of r1 too are taken."""
+    path, other = tmp_path / "bounds.tsv", tmp_path / "other.tsv"
+    path.write_text("r1\t8\t20\n")
+    ok("calibrate", run, "--bounds", path)
+    other.write_text("r0\t0\t9\n")
+    query = "predict", run, "--head", "a", "--relation", "r1", "--bounds"
+    for bounds in ("none", "mined", other):
+        line = one_error(invoke(*query, bounds))
+        assert f"--bounds {bounds}: no lower bound in r1, and the calibration was fitted where" in line
+        assert line.endswith(f"calibrate {run} --bounds {bounds}")
+    other.write_text("r1\t8\t9\n")
+    assert "p holds better after" in ok(*query, other).stderr
+    ok("calibrate", run, "--bounds", "none")
+    ok(*query, "none")
+
+
 def facts_of(*arguments):
     result = ok("complete", *arguments, "--known", "valid")
     return [line.rsplit("\t", 1) for line in result.stdout.splitlines()], result.stderr
@@ -188,7 +205,7 @@ def test_some_queries_in_the_place_of_the_scope(made, tmp_path):
     assert ok("complete", made, *least, "--queries", path).stdout.splitlines() == wanted and len(wanted) > 3
     assert "exclude each other" in usage_error(invoke("complete", made, "--queries", path, "--relation", "r0"))
     for text, message in (
-        ("a\tr0\n?\tr0\ta\n", ":2: a query of heads"),
+        ("a\tr0\n?\tr0\ta\n", ":2: a query for heads"),
         ("a\tr0\nzz\tr0\n", ":2: "),
         ("a\n", ":1: not a query"),
     ):
@@ -550,4 +567,4 @@ def test_what_is_read_is_not_overwritten_and_what_is_there_is_named(run, tmp_pat
 def test_a_calibration_that_rests_on_few_facts_says_how_sure_it_is(run):
     """A share measured on n facts has a standard error of 0.5 / sqrt(n) at most: 16 points for the ten of valid."""
     said = ok("calibrate", run).stderr
-    assert "10 new facts of valid: a share measured on so few has a standard error of up to 16 points" in said
+    assert "10 new facts of valid: a share measured on them has a standard error of up to 16 points" in said

@@ -461,7 +461,7 @@ def test_a_final_run_has_the_calibration_of_its_source(folder, tmp_path):
     assert new and not new & {*LINES, "cleo\tlikes\ttea", "anna\tknows\tcleo"}
     again = invoke("calibrate", tmp_path / "final")
     assert (
-        again.exit_code == 1 and "trained on valid too, and has the calibration of the run it was made" in again.stderr
+        again.exit_code == 1 and "trained on valid too, it keeps the calibration of the run it was made" in again.stderr
     )
     (tmp_path / "labelled.txt").write_text("anna\tknows\tcleo\t1\n")
     for command, *more in (["evaluate"], ["evaluate", "--sets"], ["classify", tmp_path / "labelled.txt"]):

@@ -21,7 +21,7 @@ def folder(tmp_path_factory):
         (folder / "data" / f"{name}.txt").write_text("".join(part))
     data = ["--data", folder / "data", "--no-calibrate", *SMALL]
     for name, options in (
-        ("d0", "--model distmult"), ("d1", "--model distmult --seed 1"), ("c", "--model complex"),
+        ("d0", "--model distmult"), ("d1", "--model distmult --seed 1 --dim 4"), ("c", "--model complex"),
         ("e", "--model ermlp"), ("plain", "--no-reciprocal"), ("other", "--bounds mined"),
     ):  # fmt: skip
         ok("train", *data, "--out", folder / name, *options.split())
@@ -39,7 +39,31 @@ def test_scores_are_the_means(folder, names, tmp_path):
     np.testing.assert_allclose(joined.model.score(h, r, t), mean, rtol=1e-5, atol=1e-7)
     assert joined.calibration is not None and joined.metrics["filtered"]
     answer = ok("predict", tmp_path / "joined", "--head", "e1", "--relation", "r0")
-    assert "probability" in answer.stdout
+    assert "probability" in answer.stdout and not answer.stderr
+    for arguments in (
+        ("--final", tmp_path / "joined", "--out", tmp_path / "final"),
+        ("--resume", "--out", tmp_path / "joined"),
+    ):
+        assert "and not trained" in one_error(invoke("train", *arguments))
+    assert "join trained runs" in one_error(
+        invoke("join", tmp_path / "joined", folder / "c", "--out", tmp_path / "more")
+    )
+
+
+def test_the_data_must_be_that_of_the_runs(folder, tmp_path):
+    lines = (folder / "data" / "train.txt").read_text().splitlines(keepends=True)
+    for name, train in (("turned", lines[::-1]), ("cut", lines[:-1])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.txt").write_text("".join(train))
+        for split in ("valid", "test"):
+            (tmp_path / name / f"{split}.txt").write_bytes((folder / "data" / f"{split}.txt").read_bytes())
+    runs = folder / "d0", folder / "c"
+    ok("join", *runs, "--out", tmp_path / "same")
+    ok("join", *runs, "--out", tmp_path / "joined", "--data", tmp_path / "turned")  # the same facts
+    one, other = (cardkge.load_run(tmp_path / name).metrics for name in ("same", "joined"))
+    assert one == other
+    error = one_error(invoke("join", *runs, "--out", tmp_path / "no", "--data", tmp_path / "cut"))
+    assert "the data has changed" in error and not (tmp_path / "no").exists()
 
 
 def test_what_cannot_be_joined(folder, tmp_path):

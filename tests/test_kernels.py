@@ -495,6 +495,7 @@ def test_softmax_rows(dtype, error):
     kernels.softmax_rows(scores, largest, weights, others)
     np.testing.assert_allclose(others, totals, rtol=error)
     np.testing.assert_allclose(scores, weights[:, None] * terms / totals[:, None], rtol=2 * error, atol=1e-37)
+    assert (scores[2, ::3] == 0).all()
     scores[4, 3] = np.nan
     kernels.softmax_rows(scores, scores.max(1), weights, others)
     assert np.isnan(scores[4]).all() and np.isfinite(scores[:4]).all()

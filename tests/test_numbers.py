@@ -24,10 +24,23 @@ def imported(tmp_path, name, text, *numbers, bounds=(), **options):
 @pytest.mark.parametrize(
     ("text", "number"),
     [
-        *[("3", 3), ("3.0", 3), (" 3 ", 3), ("+3", 3), ("0", 0), ("3e2", 300), ('"3"', 3), ("-0", 0)],
+        *[
+            ("3", 3),
+            ("3.0", 3),
+            (" 3 ", 3),
+            ("+3", 3),
+            ("0", 0),
+            ("3e2", 300),
+            ('"3"', 3),
+            ("-0", 0),
+            ("2147483648", 2**31),
+        ],
         *[(f'"3"^^<{XSD}integer>', 3), (f'"3.0"^^<{XSD}decimal>', 3), (f'"3"^^<{XSD}nonNegativeInteger>', 3)],
         *[(f'"3.0E0"^^<{XSD}double>', 3), (f'"3"^^<{XSD}unsignedInt>', 3), (f'"03"^^<{XSD}integer>', 3)],
-        *[(text, None) for text in ("-1", "3.5", "three", "", "inf", "nan", "1e999", "3_0", "0x3", "\u0663")],
+        *[
+            (text, None)
+            for text in ("-1", "3.5", "three", "", "inf", "nan", "1e999", "1e300", "2147483649", "3_0", "0x3", "\u0663")
+        ],
         *[('"3"@en', None), (f'"3"^^<{XSD}date>', None), (f'"-1"^^<{XSD}integer>', None), ('"3"^^<http://e/m>', None)],
     ],
 )
@@ -52,7 +65,7 @@ def test_literals_become_bounds_of_their_subjects(tmp_path):
     assert result.bounds == 5 and result.notes == []
     assert result.counts == {
         "literals left out": 2,  # a name, and 9, though its property ends alike
-        "literals of --number that are no whole number of 0 or more left out": 4,
+        "literals of --number that are no whole number from 0 to 2^31 left out": 4,
         "numbers of heads that have no facts left out": 1,
     }
     _, triples, again = imported(tmp_path, "h.ttl", text, *numbers, literals="keep")

@@ -11,10 +11,12 @@ from gradcheck import check_gradients
 from test_calibration import query
 
 import cardkge
-from cardkge_tools.answers.calibration import Turns, calibrate, fit
+from cardkge import CardkgeError
+from cardkge_tools.answers import calibration, facts, sizes
+from cardkge_tools.answers.calibration import Calibration, CountPrior, Turns, calibrate, fit
 from cardkge_tools.answers.decoding import Decoder, KnownTails, complete, log_odds
 from cardkge_tools.answers.missing import Missing
-from cardkge_tools.answers.sizes import are_guesses, without_lower
+from cardkge_tools.answers.sizes import are_guesses, chances_of_none, without_lower
 from cardkge_tools.definitions.counting import (
     N_FEATURES,
     calibrated_log_odds,
@@ -100,6 +102,64 @@ def test_how_probable_a_lower_bound_is():
     assert chance_of_least(p, 3) == pytest.approx(0, abs=1e-15)
     of_one, of_two = 1 - 3 / 8 / math.e, 1 - 3 / 4 / math.e - 1 / 2 / math.e
     assert [chance_of_least(p, least, 1.0) for least in (1, 2)] == pytest.approx([of_one, of_two])
+    assert abs(chance_of_least(p, 200, 1.0)) < 1e-12
+    each = 1 / math.sqrt(2 * math.pi * 1000)  # Ramanujan: fewer than 1000 with 1/2 less a third of the chance of 1000
+    assert chance_of_least(p, 1000, 1000.0) == pytest.approx(1 / 2 + each * (1 / 3 + 1 / 2 + 2 / 8), abs=2e-5)
+
+
+def test_weights_are_of_candidates_alone():
+    with pytest.raises(CardkgeError, match="say nothing beside unseen tails"):
+        conditioned(np.zeros(3), 1, 2, [1.0, 0.5], unseen=1.0)
+
+
+@pytest.mark.parametrize("bounds", BOUNDS)
+@pytest.mark.parametrize("mean", [1e-3, 0.7, 4.0])
+def test_guesses_and_no_new_tail_by_enumeration(bounds, mean, monkeypatch):
+    """Over the sets of candidates and the numbers of unseen tails: none of the candidates, and a lower bound at all."""
+    odds = np.array([3.0, 1.0, 0.2, 0.05])
+    starts, (lower, upper), unseen = np.array([0, 4]), np.array(bounds, float)[:, None], np.array([mean])
+    none = chances_of_none(starts, np.log(odds), (lower, upper), np.ones((1, 1)), unseen)
+    assert none == pytest.approx([enumerated(odds, mean, *bounds)[(False,) * 4]], rel=1e-10)
+    chance = 0.0
+    for members, p in enumerated(odds, mean, 0, math.inf).items():
+        chance += p * sum(each for u, each in enumerate(poisson(mean)) if sum(members) + u >= bounds[0])
+    assert chance_of_least(odds / (1 + odds), bounds[0], mean) == pytest.approx(chance, rel=1e-6, abs=1e-12)
+    more_than_expected = bounds[0] > (odds / (1 + odds)).sum() + mean  # else it is never a guess
+    for limit in (chance * 1.0001, chance * 0.9999) if more_than_expected else ():
+        monkeypatch.setattr(sizes, "GUESS", limit)
+        assert are_guesses(starts, np.log(odds), lower, unseen).tolist() == [chance < limit]
+
+
+def test_numbers_that_no_head_can_have_are_contradicted():
+    """Five candidates and one unseen tail on the average: 5 + 1 + 10 + 30 tails may be, and no more."""
+    model = cardkge.DistMult(5, 1, 2, seed=1, dtype="float64")
+    numbers = [46, 47, 3e6, 1e300, 2]
+    bounds = [Bound("r", x, x, subject=f"e{i}") for i, x in enumerate(numbers)]
+    bounds = GraphBounds(bounds, ["r"], None, [f"e{i}" for i in range(5)])
+    parameters, half = np.array([[0.0, 1, 0, 0, 0, 0, 0, 4]]), np.full(1, 0.5)
+    found = Calibration(parameters, np.zeros(3), np.ones(3), half, half, unseen=np.ones(1))
+    decoder = Decoder(model, found, bounds, KnownTails(np.empty((0, 3), int), 5, 1))
+    decoder.with_none, heads, relations = True, np.arange(5), np.zeros(5, int)
+    decoded = decoder.decode(heads, relations, model.score_tails(heads, relations))
+    assert decoded.contradicted.tolist() == [False, True, True, True, False]
+    assert decoded.guesses.tolist() == [True, False, False, False, False]
+    assert (decoded.expected() > 0).tolist() == (~decoded.contradicted).tolist()
+    assert np.isfinite(decoded.p).all() and decoded.none[1:4].tolist() == [0, 0, 0]
+
+
+def test_a_prior_over_counts_is_of_candidates_alone():
+    """What a CountPrior weighs are numbers of candidates, though the fit found unseen tails too."""
+    model = cardkge.DistMult(5, 1, 2, seed=1, dtype="float64")
+    usual = np.full((1, calibration.GROUPS, calibration.SIZES), 1 / calibration.SIZES)
+    prior = CountPrior([np.array([0.1, 0.6, 0.3])], usual, np.ones((1, calibration.GROUPS)), 0.5)
+    parameters, half = np.array([[0.0, 1, 0, 0, 0, 0, 0, 4]]), np.full(1, 0.5)
+    closed = Calibration(parameters, np.zeros(3), np.ones(3), half, half)
+    known, heads, relations = KnownTails(np.empty((0, 3), int), 5, 1), np.arange(5), np.zeros(5, int)
+    p = [
+        Decoder(model, each, prior, known).decode(heads, relations, model.score_tails(heads, relations)).p
+        for each in (closed, dataclasses.replace(closed, unseen=np.ones(1)))
+    ]
+    np.testing.assert_array_equal(*p)
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -222,6 +282,23 @@ def test_names_that_only_a_lower_bound_asks_for_are_guesses(half_a_graph):
     assert found.free.tolist() == [1] and guesses == 0 and np.count_nonzero(triples[:, 0] == 0) > 20
 
 
+def test_loops_are_fitted_with_all_that_is_known_to_be_missing(monkeypatch):
+    """Of relation 0 half of the facts have a tail seen once, of 1 none; v of heads without a number is kept."""
+    train = np.array([[0, 0, 4], [1, 0, 5], [2, 1, 6], [3, 1, 6]])
+    dataset = SimpleNamespace(train=train, valid=np.array([[0, 0, 7]]), test=np.array([[2, 0, 7]]))
+    zeros, share = np.zeros(2), np.array([0.2, 0.5])
+    missing = Missing(np.ones(2), np.ones(2), zeros, ["numbers"] * 2, zeros, share, others=np.array([0.6, 0.7]))
+    found = Calibration(np.zeros((2, 8)), np.zeros(3), np.ones(3), share, share, missing=missing)
+    run = SimpleNamespace(
+        calibration=found, settings=SimpleNamespace(final=False), best_model=lambda: None, types=None,
+        entities=[f"e{i}" for i in range(8)], relations=["r0", "r1"],
+    )  # fmt: skip
+    monkeypatch.setattr(facts, "calibrate", lambda model, splits, share, *_, **__: kept.append(share) or found)
+    kept = []
+    facts.fitted_with_loops(run, dataset, "run", None, 1)
+    assert kept[0].unseen.tolist() == [0.5, 0] and kept[0].others.tolist() == [0.6, 0.7]
+
+
 def test_the_part_without_a_lower_bound():
     """Of relation 0 three of four, of relation 1 none of three (one more has a known tail), of 2 that of all."""
     features = np.ones((5, 2))
@@ -231,6 +308,8 @@ def test_the_part_without_a_lower_bound():
         lower=np.array([1.0, 0, 1, 0, 2]),
     )  # fmt: skip
     np.testing.assert_allclose(without_lower(queries, 3), [3 / 4, 0, 3 / 7])
+    features[:2, 1], queries.lower[:2] = 0, 0  # no lower bound in 0, each head of which has known tails
+    np.testing.assert_allclose(without_lower(queries, 3), [1, 0, 4 / 7])
 
 
 def test_guesses_by_hand():

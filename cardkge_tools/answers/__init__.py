@@ -1,1 +1,1 @@
-"""Saved runs, and what they answer: calibrated probabilities, completions, new facts, labelled triples, pictures."""
+"""Saved runs, and their answers: calibrated probabilities, completions, new facts, labelled triples, pictures."""

@@ -1,4 +1,4 @@
-"""Answers: the completions of a triple, what is known of them, and how many there are. Each query is scored once."""
+"""Answers: the completions of a query, which are known, and how many are expected. Each query is scored once."""
 
 import copy
 import itertools
@@ -24,23 +24,26 @@ from cardkge_tools.engine.ranking import Queries, exact_scores, exact_sums, scor
 from cardkge_tools.graph.bound_files import find_bounds
 from cardkge_tools.shell.terminal import counter, warn
 
-CHUNK = 64  # heads of (?, r, t) that are decoded at a time, best score first, as long as more are asked for
+CHUNK = 64  # heads of (?, r, t) decoded at a time, best score first, until enough completions are read
 
 
 class Count(NamedTuple):
     """How many tails a head has (or heads a tail): the known ones, the expected number with these (None where the run
-    is not calibrated), and the bound (lower, upper); said: what the bound asks for beyond that."""
+    is not calibrated), and the bound (lower, upper); said: what the bound asks for beyond that; whether the data
+    contradicts the bound, and whether new names are guesses."""
 
     known: int
     expected: float | None
     bound: tuple[float, float]
     said: str = ""
+    contradicted: bool = False
+    guesses: bool = False
 
 
 class Completion(NamedTuple):
-    """An answer: the entity, the split that its triple is known from (None: new), its score and probability, whether it
-    is accepted (None where the run is not calibrated). Of a head in (?, r, t) besides, the Count of its tails, and its
-    X_hr where that is asked for."""
+    """One completion: the entity, the split that holds its triple (None: it is new), its score and probability, and
+    whether it is accepted (None where the run is not calibrated). A head in (?, r, t) also has the Count of its tails
+    and, on request, its X_hr."""
 
     entity: int
     known_in: str | None
@@ -53,7 +56,7 @@ class Completion(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """All completions of one query, best score first. count: of the tails of its head, or of the heads of its tail
+    """All completions of one query, best score first. count: the Count of its head's tails, or of its tail's heads
     where bounds of the inverse condition them (else None); x: X_hr of its head."""
 
     completions: Iterable[Completion]
@@ -63,8 +66,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class TripleAnswer:
-    """Of one triple: its Completion as a tail, its ranks {"raw", "filtered": {"head", "tail"}}, X_hr and X_rt, and the
-    bounds (lower, upper) of both."""
+    """The answer for one triple: its Completion as a tail, its ranks {"raw", "filtered": {"head", "tail"}}, X_hr and
+    X_rt, and the bounds (lower, upper) of both."""
 
     completion: Completion
     ranks: dict
@@ -73,20 +76,19 @@ class TripleAnswer:
 
 
 class Answers:
-    """The completions of a run's triples.
+    """The completions of a run's queries.
 
-    p is calibrated, given bounds (`bounds_in_use` of those named), where the run is calibrated and its data is there.
-    Else it is sigma of the score: as the paper's losses mean it, and with a warning under softmax, which does not.
-    CardkgeError where the data is gone and is needed (`needed`), or the run is calibrated under softmax.
-    """
+    Where the run is calibrated and its data can be read, p is calibrated and conditioned on bounds (`bounds_in_use`).
+    Otherwise p is sigma(score): the paper's losses give it that meaning, softmax does not, and a warning says so.
+    CardkgeError where the data is absent but needed (`needed`), or absent and the run is calibrated under softmax."""
 
     def __init__(self, folder, data=None, needed=False, bounds=None):
         self.run = run = load_run(folder)
         self.model, self.bounds, self.source = run.best_model(), run.bounds, ""
         self.softmax = run.settings.loss == "softmax"
         self.dataset, self.loopless, self.decoder = None, np.zeros(len(run.relations), bool), None
-        self.soft = ""  # said where mined bounds are no limits
-        self.kept = {}  # relation -> its new facts that `complete` finds
+        self.soft = ""  # a remark for the user where mined bounds are no limits
+        self.kept = {}  # relation -> the new facts that `complete` finds in it
         try:
             self.dataset = aligned_data(run, folder, data, download=False)
         except CardkgeError as error:
@@ -94,12 +96,12 @@ class Answers:
                 raise
             if self.softmax and run.calibration is not None:
                 raise CardkgeError(
-                    f"{error}; the probabilities of {folder} are calibrated beside the known triples, and sigma(score)"
-                    " says nothing under softmax"
+                    f"{error}; the probabilities of {folder} need the known triples, and sigma(score)"
+                    " means nothing under softmax"
                 ) from error
-            warn(f"known triples are not marked, and sigma(score) stands for the probability: {error}")
+            warn(f"known triples are not marked, and the probability is sigma(score): {error}")
         if self.softmax and run.calibration is None:
-            warn(f"{folder} is not calibrated: sigma(score) stands for the probability, and says nothing under softmax")
+            warn(f"{folder} is not calibrated: the probability is sigma(score), which means nothing under softmax")
         if self.dataset is None:
             return
         self.splits = [KnownTails(getattr(self.dataset, split), *self._sizes()) for split in SPLITS]
@@ -108,7 +110,7 @@ class Answers:
             used = bounds_in_use(run, self.dataset, folder, bounds)
             self.decoder = fact_decoder(run, self.dataset, folder, "all", used)  # what `complete` uses
             self.exact = copy.copy(self.decoder)
-            self.exact.floor = 1e-300  # however improbable, a tail is shown
+            self.exact.floor = 1e-300  # so that even improbable tails are shown
         elif bounds is not None:
             used = found_bounds(bounds, self.dataset)
         self.bounds = used
@@ -123,7 +125,7 @@ class Answers:
 
     @property
     def conditioned(self):
-        """Whether bounds, or what known counts teach, have a say in the probabilities."""
+        """Whether bounds or prior counts change the probabilities."""
         return self.calibrated and (bool(self.soft) or self.decoder.bounds.any())
 
     @property
@@ -135,11 +137,11 @@ class Answers:
         return len(self.run.entities), len(self.run.relations)
 
     def limits(self, relation, heads):
-        """(n, 2): the bounds of these heads, those of the run or mined ones."""
+        """(n, 2): the bounds of these heads, from the run or mined."""
         return self.bounds.of(relation, heads)
 
     def known(self, relation, head=None, tail=None):
-        """What completes the triple: {id: the first split that it stands in}."""
+        """The known completions of a query: {id: the first split that holds the triple}."""
         found = {}
         for split, index in zip(SPLITS, self.splits if self.dataset is not None else ()):
             _, ids = index.of([head], [relation]) if tail is None else index.heads_of([relation], [tail])
@@ -169,27 +171,29 @@ class Answers:
         places = acceptable(decoded, room_left(self.decoder.bounds.of(relations, heads), decoded.known), 0.5)
         accepted[self._with_room(relation, head, decoded.ids[places])] = True
         said = ""
-        if bound[0] > len(known) and self.decoder.calibration.unseen_of(relations)[0] > 0:
+        asked = self.decoder.bounds.of(relations, heads)[0, 0] > len(known)  # `bound` may be mined, and only shown
+        if asked and self.decoder.calibration.unseen_of(relations)[0] > 0:
             said = "; it counts tails that the graph lacks, so it may be more than the graph can answer"
         if decoded.guesses[0]:
             said += f"; by itself the model has a chance below {GUESS:g} for so many: new names are guesses"
-        return scores, p, accepted, Count(len(known), float(decoded.expected()[0]), bound, said)
+        of = bool(decoded.contradicted[0]), bool(decoded.guesses[0])
+        return scores, p, accepted, Count(len(known), float(decoded.expected()[0]), bound, said, *of)
 
     def _order(self, relation, given, scores, known):
-        """Entities (N,), best score first, equals by id; without the loop, where the run was trained without."""
+        """Entities (N,), best score first, equals by id; without the loop where the run was trained without loops."""
         order = np.argsort(-scores, kind="stable")
         return order[order != given] if self.loopless[relation] and given not in known else order
 
     def _with_room(self, relation, head, tails):
-        """Those of new facts (head, relation, tails (n,)), for which (h, r) has room, that `complete` keeps: (r, t) has
-        room for them beside better ones. That takes the answers of all heads in scope, where (r, t) has a bound."""
+        """The tails (n,) that `complete` keeps, of new ones for which (h, r) has room: those where (r, t) has room
+        beside better facts. Where (r, t) has a bound, this needs the answers of all heads in scope."""
         if not len(tails) or not self.decoder.full.inverse[relation]:
             return tails
         room = self.decoder.full.room(np.full(len(tails), relation), tails)
         heads, facts = self._facts_of(relation)
         if head in heads:
             return tails[np.isin(tails, facts[facts[:, 0] == head, 2])]
-        return tails[(facts[:, 2] == tails[:, None]).sum(1) < room]  # beside those that may have tails
+        return tails[(facts[:, 2] == tails[:, None]).sum(1) < room]  # beside the facts of heads in scope
 
     def _facts_of(self, relation):
         """(heads in scope, new facts (m, 3)) of a relation, as `complete` finds them, kept for further queries."""
@@ -201,13 +205,12 @@ class Answers:
     # --- (?, r, t)
 
     def heads(self, relation, tail, with_x=False):
-        """The Answer to (?, relation, tail), with the Count of each head's tails where the run is calibrated, and its
-        X_hr where asked for (with_x).
+        """The Answer to (?, relation, tail), with the Count of each head's tails where the run is calibrated, and with
+        its X_hr on request (with_x).
 
-        Either takes the N scores of a head's own query, of CHUNK heads at a time for as long as more answers are asked
-        for. Where bounds of the inverse condition the heads, it takes those of all N heads at once: N x N scores, of
-        which a counter tells, in blocks, by all threads.
-        """
+        Both need the N scores of the head's own query; they are computed for CHUNK heads at a time, until enough
+        completions are read. Where bounds of the inverse condition the heads, all N heads are needed at once: N x N
+        scores, computed in blocks by all threads, with a counter."""
         scores, known = exact_scores(self.model, relation, tail=tail), self.known(relation, tail=tail)
         order = self._order(relation, tail, scores, known)
         bound, room = (0, math.inf), math.inf
@@ -220,15 +223,15 @@ class Answers:
             return self._conditioned(relation, completions, Count(len(known), None, bound))
         parts = (order[start : start + CHUNK] for start in range(0, len(order), CHUNK))
         completions = (self._of_heads(relation, tail, part, scores, known, with_x) for part in parts)
-        count = None if bound == (0, math.inf) else Count(len(known), float(len(known)), bound)  # there is no room
-        return Answer(itertools.chain.from_iterable(completions), count)
+        count = Count(len(known), float(len(known)), bound, contradicted=len(known) > bound[1])  # there is no room
+        return Answer(itertools.chain.from_iterable(completions), None if bound == (0, math.inf) else count)
 
     def _of_heads(self, relation, tail, heads, scores, known, with_x, progress=None):
-        """A list of Completions of (?, relation, tail) by these heads (n,), the p of each given the bounds of its (h,
-        r); scores (N,) and known are the query's."""
+        """The Completions of (?, relation, tail) by these heads (n,), a list; each p is conditioned on the bounds of
+        its (h, r). scores (N,) and known are the query's."""
         n, relations = len(heads), np.full(len(heads), relation)
         p, sums = probability(scores[heads]).astype(float), np.empty(n)
-        counts, expected = np.zeros(n, int), np.zeros(n)
+        counts, expected, (contradicted, guesses) = np.zeros(n, int), np.zeros(n), np.zeros((2, n), bool)
         accepted, limits = np.array([head in known for head in heads.tolist()]), self.limits(relation, heads)
         if self.calibrated:
             decoder, new = copy.copy(self.decoder), heads[~accepted]
@@ -243,6 +246,7 @@ class Answers:
                 decoded = decoder.decode(heads[part], relations[part], rows)
                 p[part] = np.where(accepted[part], 1, decoded.of_tail(tail))
                 counts[part], expected[part] = decoded.known, decoded.expected()
+                contradicted[part], guesses[part] = decoded.contradicted, decoded.guesses
                 room = room_left(decoder.bounds.of(relations[part], heads[part]), decoded.known)
                 places = acceptable(decoded, room, 0.5)
                 accepted[first + decoded.row[places][decoded.ids[places] == tail]] = True
@@ -251,20 +255,22 @@ class Answers:
             with Threads(None) as pool:
                 size = block_of(self.model.n_entities)
                 scored_blocks(self.model, Queries(heads, relations), pool, each, size, progress)
-        columns = (each.tolist() for each in (heads, p, accepted, counts, expected, limits, sums))
+        columns = (
+            each.tolist() for each in (heads, p, accepted, counts, expected, limits, contradicted, guesses, sums)
+        )
         return [
             Completion(
                 head, known.get(head), float(scores[head]), its_p, yes if self.calibrated else None,
-                Count(count, mean if self.calibrated else None, tuple(bound)), x if with_x else None,
+                Count(count, mean if self.calibrated else None, tuple(bound), "", *of), x if with_x else None,
             )
-            for head, its_p, yes, count, mean, bound, x in zip(*columns, strict=True)
+            for head, its_p, yes, count, mean, bound, *of, x in zip(*columns, strict=True)
         ]  # fmt: skip
 
     def _conditioned(self, relation, completions, heads):
-        """The Answer with these Completions of all heads, whose p hold given the bounds of their (h, r), conditioned on
-        the bounds of (r, t) besides; heads: its Count so far. Of the heads whose (h, r) has room the best are accepted
-        as far as (r, t) has room, those in scope before others, as `complete` has it. Bounds that cannot hold leave
-        nothing new."""
+        """The Answer with these Completions of all heads, whose p are conditioned on the bounds of their (h, r),
+        conditioned on the bounds of (r, t) as well; heads: its Count so far. Among the heads whose (h, r) has room, the
+        best are accepted while (r, t) has room, those in scope first, as in `complete`. Bounds that cannot hold leave
+        no new head."""
         lower, upper = heads.bound
         new = [each for each in completions if each.known_in is None and each.probability > 0]
         least, most = max(math.ceil(lower) - heads.known, 0), upper - heads.known
@@ -285,7 +291,7 @@ class Answers:
             else each._replace(probability=given.get(each.entity, 0.0), accepted=each.entity in kept)
             for each in completions
         ]
-        return Answer(completions, heads._replace(expected=heads.known + float(p.sum())))
+        return Answer(completions, heads._replace(expected=heads.known + float(p.sum()), contradicted=not possible))
 
     # --- (h, r, t)
 

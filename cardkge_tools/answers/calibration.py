@@ -1,4 +1,4 @@
-"""The fit of a calibration on valid, and of what known counts teach: `definitions/counting` over a graph."""
+"""The fit of a calibration on valid, and of prior counts: `definitions/counting` over a graph."""
 
 import dataclasses
 import functools
@@ -23,24 +23,24 @@ from cardkge_tools.answers.decoding import (
     spread,
 )
 from cardkge_tools.answers.missing import Missing
-from cardkge_tools.answers.sizes import FREE, without_lower
+from cardkge_tools.answers.sizes import FREE, most_tails, without_lower
 from cardkge_tools.definitions.counting import N_FEATURES, count_weights, fit_counts, minimise, pair_features
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.batches import Threads, sorted_distinct
 from cardkge_tools.engine.ranking import Queries, scored_blocks
 from cardkge_tools.shell.files import check_version, json_bytes, read_json
 
-BEST = 30  # candidates of each (h, r) that the fit sees all of
-DRAWN = 8  # and those drawn from the rest, each standing for many
+BEST = 30  # best candidates of each (h, r), all seen by the fit
+DRAWN = 8  # candidates drawn from the rest, each standing for many
 PAIRS = 20_000  # (h, r) without an answer in valid that the fit sees, spread over the relations
-MOST_PAIRS = 240_000  # as long as no more than these, 1000 of each: with 100, p is far over-confident on fb15k-237
-FOLDS = 5  # parts of valid; one at a time is asked while the others are known
-COMMON = 0.3  # precision of the prior, around 0, of what all relations have in common
-PRIOR = 0.05  # precision of a relation's calibration around that of all; as the next, held against folds of heads
+MOST_PAIRS = 240_000  # at most so many, 1000 of each relation: with 100, p is far over-confident on fb15k-237
+FOLDS = 5  # parts of valid; one at a time is to be predicted while the others are known
+COMMON = 0.3  # precision of the prior, around 0, of the parameters common to all relations
+PRIOR = 0.05  # precision of a relation's calibration around the common one; like the next, checked on folds of heads
 CEILING = 4.0, 0.15  # mean and precision of the logit of a relation's ceiling
-UNSEEN = 0.1  # precision of the logarithm of a mean number of unseen tails around what u_r says
-MOST_KNOWN = 1000  # tails; a CountPrior says nothing of heads with more
-GROUPS = 13  # of numbers of known tails, which a CountPrior tells apart
+UNSEEN = 0.1  # precision of the logarithm of a mean number of unseen tails around the number that u_r gives
+MOST_KNOWN = 1000  # tails; a CountPrior does not cover heads with more
+GROUPS = 13  # of numbers of known tails that a CountPrior tells apart
 SIZES = 16  # numbers of new tails that a CountPrior tells apart, the last with all above it
 VERSION = 2  # of calibration.json; 1 was that of other features
 COLUMNS = "parameters", "share", "known_share", "unseen", "others", "free"  # of each relation there; the first 3 always
@@ -73,7 +73,7 @@ class Calibration:
     free: np.ndarray | None = None
 
     def known_of(self, relations, numbered):
-        """(n,): s_r of (h, r), which have an exact number or not (bool)."""
+        """(n,): s_r of (h, r); numbered (bool): whether they have an exact number."""
         others = self.known_share if self.others is None else self.others
         return np.where(numbered, self.known_share[relations], others[relations])
 
@@ -86,7 +86,7 @@ class Calibration:
         return np.ones(len(relations), bool) if self.free is None else self.free[relations] >= FREE
 
     def knowing(self, known):
-        """The same Calibration where train ("train"), valid too ("valid") or all splits ("all") are known."""
+        """The same Calibration for train known ("train"), train and valid ("valid") or all splits ("all")."""
         if self.missing is None:
             return self
         others, share = self.missing.others, self.missing.known_share(known)
@@ -98,11 +98,10 @@ class Calibration:
 
 @dataclass(eq=False)
 class CountPrior(Bounds):
-    """What the known counts of a relation say of how many tails a head has, in the place of bounds: the weights of step
-    4 in definitions/counting.py. counts: P(c) of each relation, of `fit_counts`; usual (R, GROUPS, SIZES): M(j) by
-    `group_of` the known tails; heads (R, GROUPS): how many heads it is the average of; share: s, the part of all facts
-    that is known.
-    """
+    """Prior counts: how many tails a head has, learnt from the known counts of its relation, in place of bounds; the
+    weights of step 4 in definitions/counting.py. counts: P(c) of each relation, of `fit_counts`; usual (R, GROUPS,
+    SIZES): M(j) by `group_of` the known tails; heads (R, GROUPS): how many heads M(j) averages over; share: s, the
+    part of all facts that is known."""
 
     counts: list
     usual: np.ndarray
@@ -110,7 +109,7 @@ class CountPrior(Bounds):
     share: float
 
     def __post_init__(self):
-        super().__init__(np.tile([0.0, np.inf], (len(self.counts), 1)))  # no number is forbidden
+        super().__init__(np.tile([0.0, np.inf], (len(self.counts), 1)))  # it excludes no number
 
     def weights(self, relations, known):
         """(n, SIZES) float64: the weights of (h, r) with so many known tails (n,)."""
@@ -124,7 +123,7 @@ class CountPrior(Bounds):
 
 
 def group_of(known):
-    """The group, 0 to GROUPS - 1, of numbers of known tails: 0 to 4, to 8, to 16, and so on, twice as many each."""
+    """The group, 0 to GROUPS - 1, of numbers of known tails: 0 to 4, up to 8, up to 16, each group twice as wide."""
     known = np.asarray(known)
     return np.where(known <= 4, known, np.minimum(np.ceil(np.log2(np.maximum(known, 1))) + 2, GROUPS - 1)).astype(int)
 
@@ -133,13 +132,12 @@ def calibrate(model, splits, share, bounds=None, threads=None, progress=None, **
     """The Calibration of a model trained on train, fitted through the bounds.
 
     splits: (train, valid), triples (n, 3). share: v, or v_r (R,), in (0, 1): the part of the facts missing from train
-    that valid holds; or a Missing, which says u_r too, so that mean numbers of unseen tails are fitted with the rest.
-    bounds: Bounds, (R, 2) or None. options: those of Scope. Valid is dealt out in FOLDS parts of each relation; one
-    part in turn is asked while the others are known, so that (h, r) look at the fit as they will look at use, where
-    valid is known. (h, r) of the scope with a fact in valid take part, and of the others a sample, weighted: of each
-    its BEST best candidates, DRAWN of the rest, weighted, and its facts of valid. CardkgeError where valid has no fact
-    in scope, or a share is not between 0 and 1.
-    """
+    that valid holds; or a Missing, which also gives u_r, so that mean numbers of unseen tails are fitted with the rest.
+    bounds: Bounds, (R, 2) or None. options: those of Scope. The valid facts of each relation are dealt into FOLDS
+    parts; each part in turn is to be predicted while the others are known, so that the fit sees (h, r) as prediction
+    does, with valid known. The fit sees each (h, r) in scope that has a fact in valid, and a weighted sample of the
+    others; for each (h, r) its BEST best candidates, a weighted sample of DRAWN of the rest, and its facts in valid.
+    CardkgeError where valid has no fact in scope, or a share is not between 0 and 1."""
     n, r, how = model.n_entities, model.n_relations, Scope(**options)
     train, valid = splits = [checked_triples(x, n, r) for x in splits]
     missing, share = (share, share.share) if isinstance(share, Missing) else (None, share)
@@ -154,13 +152,14 @@ def calibrate(model, splits, share, bounds=None, threads=None, progress=None, **
     irreflexive = without_loops(train, r) & (not how.loops)
     candidates = _candidates(model, splits, (heads, relations), bounds, irreflexive, threads, progress)
     if not candidates.found.any():
-        raise CardkgeError("calibration: no fact of valid has a head in the scope of its relation; nothing to fit on")
+        raise CardkgeError(
+            "calibration: no fact of valid has a head in the scope of its relation; there is nothing to fit on"
+        )
     limits, of_pairs, others = bounds.of(relations, heads), share[relations], missing and missing.others
     if others is not None:
         of_pairs = np.where(limits[:, 0] == limits[:, 1], of_pairs, others[relations])
     unseen = np.zeros(r) if missing is None else missing.unseen_before(scope[1], relations[limits[:, 0] > 0])
-    queries = _in_turn(candidates, relations, weights, of_pairs, limits)
-    queries.unseen = unseen[queries.relations]
+    queries = _in_turn(candidates, relations, weights, of_pairs, limits, unseen[relations])
     found = fit(queries, r, threads)
     counts = {"unseen": unseen * np.exp(found[:, -1]), "others": others, "free": without_lower(queries, r)}
     return Calibration(found[:, :-1], queries.centre, queries.scale, np.array(share), np.array(share), **counts)
@@ -168,9 +167,9 @@ def calibrate(model, splits, share, bounds=None, threads=None, progress=None, **
 
 @dataclass(eq=False)
 class Candidates:
-    """Candidates of (h, r), those of pair i being starts[i] to starts[i + 1]: scores, found (bool, in valid) and
-    weights (how many each stands for), (rows,); rest (n,): the log of the sum of exp(score) over all candidates but
-    those of valid; known, total (n,): numbers of tails in train, and of candidates."""
+    """Candidates of (h, r); those of pair i are at starts[i] : starts[i + 1]. scores, found (bool: in valid) and
+    weights (how many each stands for), (rows,); rest (n,): the log of the sum of exp(score) over all candidates not in
+    valid; known, total (n,): numbers of tails in train, and of candidates."""
 
     starts: np.ndarray
     scores: np.ndarray
@@ -204,7 +203,7 @@ class Turns:
         self.unseen = np.broadcast_to(np.asarray(self.unseen, np.float64), self.share.shape)
 
 
-def _in_turn(candidates, relations, weights, share, limits):
+def _in_turn(candidates, relations, weights, share, limits, unseen):
     """The Turns of the fit. Of a pair with facts in valid there is one for each part that has some of them, in which
     these are found and the others known; and one in which all are known, for the other parts. A pair with none counts
     FOLDS times."""
@@ -215,7 +214,7 @@ def _in_turn(candidates, relations, weights, share, limits):
     rows = rows[np.argsort(relations[pair[rows]], kind="stable")]
     part[rows] = np.arange(len(rows)) % FOLDS  # dealt out evenly within each relation
     asked = np.unique(pair[rows] * FOLDS + part[rows])
-    times = FOLDS - np.bincount(asked // FOLDS, minlength=n)  # in which nothing of the pair is asked
+    times = FOLDS - np.bincount(asked // FOLDS, minlength=n)  # turns in which no fact of the pair is to be predicted
     others = np.flatnonzero(times)
     of, turn = np.append(asked // FOLDS, others), np.append(asked % FOLDS, np.full(len(others), -2))
     times = np.append(np.ones(len(asked)), times[others])
@@ -233,7 +232,7 @@ def _in_turn(candidates, relations, weights, share, limits):
     lower, upper = np.ceil(limits[of, 0]) - counts, np.floor(limits[of, 1]) - counts
     total = candidates.total[of] - (counts - candidates.known[of])
     # else no candidate is left, bounds leave nothing to learn, or facts contradict them
-    sound = (total > 0) & (upper > 0) & (sizes <= upper) & (lower <= total)
+    sound = (total > 0) & (upper > 0) & (sizes <= upper) & (lower <= most_tails(total, unseen[of]))
     v, weight = share[of], weights[of] * times
     features = pair_features(np.where(total > 0, sums, 0), counts, np.where(total > 0, best, 0))
     centre = np.average(features[:, 3:], axis=0, weights=weight * (total > 0))
@@ -243,21 +242,22 @@ def _in_turn(candidates, relations, weights, share, limits):
     chosen = sound[query]
     rows = candidates.scores[places] - sums[query], found[places], candidates.weights[places]
     known_share, share = v * (FOLDS - 1) / FOLDS, v / FOLDS / (1 - v * (FOLDS - 1) / FOLDS)
-    columns = features, lower, upper, known_share, share, weight, relations[of]
+    columns = features, lower, upper, known_share, share, weight, relations[of], unseen[of]
     starts = np.append(0, np.cumsum(np.bincount(query[chosen], minlength=len(of))[sound]))
-    columns = (np.ascontiguousarray(column[sound]) for column in columns)
-    return Turns(starts, tuple(row[chosen] for row in rows), *columns, centre, scale)
+    *columns, unseen = (np.ascontiguousarray(column[sound]) for column in columns)
+    return Turns(starts, tuple(row[chosen] for row in rows), *columns, centre, scale, unseen)
 
 
 def fit(queries, n_relations, threads=None, precision=PRIOR, chosen=None):
-    """The parameters (R, 1 + F + 2) that make `calibration_objective` least: of all relations together, with
-    the ceiling and the numbers of unseen tails that their priors expect, and then of each, held at the former by a
-    prior of that precision, but for the last two. chosen: places of the queries to fit on, ascending; None: all."""
+    """The parameters (R, 1 + F + 2) that minimise `calibration_objective`: first common ones for all relations, with
+    the ceiling and the numbers of unseen tails fixed at their prior means; then those of each relation, under a prior
+    of that precision around the common ones (the last two parameters keep their own priors). chosen: places of the
+    queries to fit on, ascending; None: all."""
     chosen = np.arange(len(queries.relations)) if chosen is None else chosen
     width = queries.features.shape[1] + 1
     centre = np.append(np.zeros(width), [CEILING[0], 0.0])
     with Threads(threads) as pool:
-        strength = np.append(np.full(width, COMMON), [1e9, 1e9])  # these stay
+        strength = np.append(np.full(width, COMMON), [1e9, 1e9])  # these two stay fixed
         common = minimise(functools.partial(_objective, queries, chosen, (centre, strength), pool), centre)
         strength = np.append(np.full(width, precision), [CEILING[1], UNSEEN])
         limits = np.searchsorted(queries.relations[chosen], np.arange(n_relations + 1))
@@ -270,7 +270,7 @@ def fit(queries, n_relations, threads=None, precision=PRIOR, chosen=None):
 
 def _objective(queries, chosen, prior, pool, parameters):
     """(value, gradient, curvature) of `calibration_objective` over the chosen queries. The curvature is the sum of the
-    outer products of the gradients of each, and the prior's: near the least value its mean is the true one."""
+    outer products of each query's gradient, plus the prior's: near the minimum its mean is the true one."""
     values, gradients = np.empty(len(chosen)), np.empty((len(chosen), len(parameters)))
     unseen = queries.unseen * np.exp(parameters[-1])
     of = queries.features, queries.lower, queries.upper, queries.known_share, queries.share, unseen
@@ -286,8 +286,8 @@ def _objective(queries, chosen, prior, pool, parameters):
 
 
 def learn_counts(model, calibration, train, valid, seed=0, threads=None, types=None):
-    """The CountPrior of a calibrated model, from the tails in train and valid of all (h, r) in scope; what the model
-    expects of them is taken from a sample."""
+    """The CountPrior of a calibrated model, from the tails in train and valid of all (h, r) in scope; the numbers that
+    the model expects come from a sample."""
     n, r = model.n_entities, model.n_relations
     train, valid = checked_triples(train, n, r), checked_triples(valid, n, r)
     known = KnownTails(np.concatenate((train, valid)), n, r)
@@ -317,8 +317,8 @@ def learn_counts(model, calibration, train, valid, seed=0, threads=None, types=N
 
 
 def _fitting_pairs(heads, relations, valid, sizes, bounds, rng):
-    """(heads, relations, weights) of those of the pairs in scope that the fit sees, by relation, head; sizes are
-    N and R. Of pairs without a fact in valid those with a lower bound are drawn by themselves, for they may be few."""
+    """(heads, relations, weights) of the pairs in scope that the fit sees, by relation, head; sizes are N and R. Among
+    pairs without a fact in valid, those with a lower bound are drawn separately, for they may be few."""
     answered = KnownTails(valid, *sizes).count(heads, relations) > 0
     kept, weights = answered.copy(), np.ones(len(heads))
     most = max(PAIRS // sizes[1], min(1000, MOST_PAIRS // sizes[1]), 100)
@@ -334,8 +334,8 @@ def _fitting_pairs(heads, relations, valid, sizes, bounds, rng):
 
 
 def _candidates(model, splits, pairs, bounds, irreflexive, threads, progress):
-    """The Candidates of the pairs (heads, relations): what a Decoder that knows train and valid leaves open, and the
-    facts of valid that have room beside the others."""
+    """The Candidates of the pairs (heads, relations): those of a Decoder that knows train and valid, and the facts of
+    valid that have room beside the others."""
     (train, valid), (heads, relations) = splits, pairs
     n, r = model.n_entities, model.n_relations
     known = KnownTails(train, n, r)
@@ -343,9 +343,9 @@ def _candidates(model, splits, pairs, bounds, irreflexive, threads, progress):
     sound = ~excluded.has(*valid.T) & (full.room(*valid.T[1:], less=1) > 0)
     answers = KnownTails(valid[sound], n, r)
     draws = np.random.default_rng(7).integers(n, size=(len(heads), DRAWN))
-    width, blocks = max(1, n // (8 * BEST)), {}  # of the parts whose maxima tell how good the best are
+    width, blocks = max(1, n // (8 * BEST)), {}  # width of the parts whose maxima show how good the best are
     parts, best = np.arange(0, n, width), min(BEST, -(-n // width))
-    lowest = np.finfo(model.dtype).min / 2  # above the -inf of what is closed
+    lowest = np.finfo(model.dtype).min / 2  # above -inf, the score of an excluded entity
 
     def collect(first, last, scores):
         part, row = slice(first, last), np.arange(last - first)
@@ -361,7 +361,7 @@ def _candidates(model, splits, pairs, bounds, irreflexive, threads, progress):
         drawn, pairs = np.take_along_axis(others, draws[part], 1), (np.repeat(each, DRAWN) for each in of)
         fresh = (-np.inf < drawn) & (drawn < least[:, None])
         fresh &= ~answers.has(*pairs, draws[part].ravel()).reshape(fresh.shape)
-        least[~fresh.any(1)] = lowest  # hardly more is left: all of it is taken
+        least[~fresh.any(1)] = lowest  # hardly more candidates are left: all are taken
         fresh_keys, found_keys = (row[:, None] * n + draws[part])[fresh], found_row * n + found
         wanted = sorted_distinct(np.concatenate((found_keys, fresh_keys)))
         limits = np.searchsorted(wanted, np.arange(len(row) + 1) * n)
@@ -406,7 +406,7 @@ def calibration_bytes(found, relations, epoch):
 
 
 def _read_prior(value, relations):
-    """The CountPrior in a calibration, or None; ValueError and the like where it is damaged."""
+    """The CountPrior of a calibration, or None; ValueError and the like where it is damaged."""
     if value is None:
         return None
     rows = [value["relations"][relation] for relation in relations]
@@ -423,8 +423,8 @@ def _read_prior(value, relations):
 
 
 def read_calibration(path, relations, epoch):
-    """The Calibration that `calibration_bytes` wrote, None where there is no file. CardkgeError where it is damaged, or
-    of other relations or another epoch."""
+    """The Calibration that `calibration_bytes` wrote, None without a file. CardkgeError where it is damaged, or belongs
+    to other relations or another epoch."""
     if not path.exists():
         return None
     value = read_json(path, ANEW)

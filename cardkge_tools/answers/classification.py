@@ -1,6 +1,6 @@
 """True or false: triples with labels, a logistic model of them for each relation, and how good it is.
 
-What is asked is not known: a triple of the file that stands in train too is left out of all that is counted there.
+The triples to be labelled are not known: one that also stands in train is left out of all counts taken there.
 """
 
 import functools
@@ -22,11 +22,11 @@ from cardkge_tools.shell.terminal import counted, counter, say, shown, table, wa
 
 FORM = "head, relation, tail, label with tabs between"
 LABELS = {"1": True, "0": False, "-1": False}
-PRECISIONS = 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0  # of a relation's prior; cross-validation within valid chooses
+PRECISIONS = 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0  # of a relation's prior; cross-validation within valid chooses one
 FOLDS = 5
-SMOOTHING = 5.0  # subjects that a fact of h is taken to have been seen with, with tails as frequent as they are under r
-HUB = 50  # facts of an entity; of one with more, what it is linked to is no neighbour: it says little of h
-NEIGHBOURS = 2**22  # that are looked at together, but for those of one entity: some hundreds of MiB
+SMOOTHING = 5.0  # heads added to those that have a neighbour, with tails as frequent as they are under r
+HUB = 50  # facts of an entity; one with more leads to no further neighbours: they tell little about h
+NEIGHBOURS = 2**22  # looked at together, unless one entity has more: some hundreds of MiB
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -36,8 +36,9 @@ NEIGHBOURS = 2**22  # that are looked at together, but for those of one entity: 
 
 def read_labelled(path, entities, relations, skip_unknown=False):
     """(triples (n, 3) int32, labels (n,) bool) of a file, `head, relation, tail, label` a line with tabs between, the
-    label 1, 0 or -1. entities, relations: the names of the run. Names that it does not know are an error that counts
-    them, or their lines are left out, with a warning. CardkgeError for a line of another form, and for no triples."""
+    label 1, 0 or -1. entities, relations: the names of the run. Unknown names are an error that counts them, or, with
+    skip_unknown, their lines are left out with a warning. CardkgeError for a line of another form, and where no triple
+    is left."""
     ids = [{name: i for i, name in enumerate(names)} for names in (entities, relations, entities)]
     rows, labels, unknown, left = [], [], {}, 0
     for at, (*names, label) in read_fields(path):
@@ -70,8 +71,8 @@ def read_labelled(path, entities, relations, skip_unknown=False):
 
 
 class Facts:
-    """Facts (n, 3), distinct, by head, and what they say of a head h: its neighbours are (q, e), for a fact (h, q, e),
-    and (q, s, e), for facts (h, q, x) and (x, s, e) of an x that has at most HUB; an int64 for each."""
+    """Distinct facts (n, 3) by head, and the neighbours of a head h: (q, e) for a fact (h, q, e), and (q, s, e) for
+    facts (h, q, x) and (x, s, e) of an x with at most HUB facts; each an int64."""
 
     def __init__(self, triples, n_entities, n_relations):
         self.n, self.r = n_entities, n_relations
@@ -83,7 +84,7 @@ class Facts:
         self.reach = reach.astype(np.int64)  # how many neighbours each entity has
 
     def parts(self, heads):
-        """The places in heads (n,) in some parts, in order, of about NEIGHBOURS neighbours each."""
+        """The places in heads (n,), in order, in parts of about NEIGHBOURS neighbours each."""
         total = np.cumsum(self.reach[heads])
         return np.split(
             np.arange(len(heads)), np.searchsorted(total, np.arange(NEIGHBOURS, total.max(initial=0), NEIGHBOURS))
@@ -101,19 +102,19 @@ class Facts:
         return np.concatenate((q * self.n + x, paths)), np.concatenate((which, which[via]))
 
     def lifts(self, triples):
-        """How much likelier t is as a tail of r for what else is known of h: of the neighbours f of h, the sum, the
-        mean, the largest and the smallest of log P(t | r, f) / P(t | r), (n, 4); zeros where h has none. The chances
-        are shares of the facts of r; one counts as often as its head has f, also by way of its own tail."""
+        """How much likelier the neighbours f of h make t as a tail of r: the sum, the mean, the largest and the
+        smallest of log P(t | r, f) / P(t | r), (n, 4); zeros where h has no neighbour. The chances are shares of the
+        facts of r; a fact counts as often as its head has f, also through its own tail."""
         found = np.zeros((len(triples), 4))
         for r in np.unique(triples[:, 1]):
-            asked = np.flatnonzero(triples[:, 1] == r)
-            for part in self.parts(triples[asked, 0]):
-                found[asked[part]] = self._lifts_of(r, *triples[asked[part]][:, ::2].T.astype(np.int64))
+            chosen = np.flatnonzero(triples[:, 1] == r)
+            for part in self.parts(triples[chosen, 0]):
+                found[chosen[part]] = self._lifts_of(r, *triples[chosen[part]][:, ::2].T.astype(np.int64))
         return found
 
     def _seen_with(self, r, facts, names):
-        """Of facts (m, 3) of r: place of a neighbour in names, sorted, times N, plus tail, each once, sorted; and how
-        often it is seen."""
+        """For facts (m, 3) of r: (keys, counts). A key is the place of a neighbour in names (sorted) times N, plus the
+        tail; keys are distinct and sorted, counts say how often each occurs."""
         keys, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for part in self.parts(facts[:, 0]):
             seen, fact = self.neighbours(facts[part, 0])
@@ -127,16 +128,16 @@ class Facts:
         return together, np.bincount(which, np.concatenate(counts), len(together))
 
     def _lifts_of(self, r, heads, tails):
-        of_asked, which = self.neighbours(heads)
-        names, of_asked = np.unique(of_asked, return_inverse=True)
+        of_heads, which = self.neighbours(heads)
+        names, of_heads = np.unique(of_heads, return_inverse=True)
         facts = self.triples[self.triples[:, 1] == r]
         together, counts = self._seen_with(r, facts, names)
         alone = np.bincount(together // self.n, counts, len(names))
         share = (np.bincount(facts[:, 2], minlength=self.n)[tails[which]] + 0.5) / (len(facts) + 1)
-        wanted = of_asked * self.n + tails[which]
-        at = np.minimum(np.searchsorted(together, wanted), max(len(together) - 1, 0))
-        both = np.where(together[at] == wanted, counts[at], 0) if len(together) else np.zeros(len(wanted))
-        lift = np.log((both / share + SMOOTHING) / (alone[of_asked] + SMOOTHING))
+        pairs = of_heads * self.n + tails[which]
+        at = np.minimum(np.searchsorted(together, pairs), max(len(together) - 1, 0))
+        both = np.where(together[at] == pairs, counts[at], 0) if len(together) else np.zeros(len(pairs))
+        lift = np.log((both / share + SMOOTHING) / (alone[of_heads] + SMOOTHING))
         total, number = np.bincount(which, lift, len(heads)), np.bincount(which, minlength=len(heads))
         most, least = np.full(len(heads), -np.inf), np.full(len(heads), np.inf)
         np.maximum.at(most, which, lift)
@@ -158,16 +159,16 @@ def scores_of(model, r, heads, tails, open_side):
 
 
 def softmax_scores(model, facts, triples, open_side):
-    """(score, log of the sum of exp(score) over the candidates), (n, 2) float64: candidates are what stands on the open
-    side (1: tails, 0: heads) of r in the facts, and the answer itself, but for the other answers that are known."""
+    """(score, log of the sum of exp(score) over the candidates), (n, 2) float64: candidates are the entities on the
+    open side (1: tails, 0: heads) of r in the facts, and the answer itself, without the other known answers."""
     found = np.empty((len(triples), 2))
     column = 2 * open_side
     for r in np.unique(triples[:, 1]):
-        asked = np.flatnonzero(triples[:, 1] == r)
+        chosen = np.flatnonzero(triples[:, 1] == r)
         own = facts.triples[facts.triples[:, 1] == r]
-        candidates = np.union1d(own[:, column], triples[asked][:, column])
+        candidates = np.union1d(own[:, column], triples[chosen][:, column])
         foreign = ~np.isin(candidates, own[:, column])
-        given, which = np.unique(triples[asked][:, 2 - column], return_inverse=True)
+        given, which = np.unique(triples[chosen][:, 2 - column], return_inverse=True)
         size = max(1, 2**19 // len(candidates))
         for first in range(0, len(given), size):
             part = given[first : first + size]
@@ -175,7 +176,7 @@ def softmax_scores(model, facts, triples, open_side):
             scores = scores_of(model, r, *pair, open_side).astype(np.float64)
             scores = scores if open_side else scores.T
             rows = np.flatnonzero((which >= first) & (which < first + size))
-            at = which[rows] - first, np.searchsorted(candidates, triples[asked[rows], column])
+            at = which[rows] - first, np.searchsorted(candidates, triples[chosen[rows], column])
             answer = scores[at]
             scores[:, foreign] = -np.inf
             known = own[np.isin(own[:, 2 - column], part)]
@@ -184,13 +185,13 @@ def softmax_scores(model, facts, triples, open_side):
             sums = np.full(len(part), -np.inf)
             sums[left] = log_sum_exp(scores[left])
             total = np.where(foreign[at[1]], np.logaddexp(sums[at[0]], answer), sums[at[0]])
-            found[asked[rows]] = np.column_stack((answer, total))
+            found[chosen[rows]] = np.column_stack((answer, total))
     return found
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Of triples (n, 3): their relations, scores and the log frequencies of their tails under r, (n,) each, and
+    """For triples (n, 3): their relations, scores and the log frequencies of their tails under r, (n,) each, and
     `columns` (n, d): log softmax over tails, log sum (their sum is the score), log softmax over heads, log frequency,
     one and two known tails of (h, r), log of the facts of h, whether a bound of (h, r) or (r, t) is full, and the four
     of `Facts.lifts`."""
@@ -202,21 +203,20 @@ class Features:
 
 
 def without(train, triples, n_entities, n_relations):
-    """Train (m, 3) without the triples (n, 3) that are asked."""
+    """Train (m, 3) without the triples (n, 3) to be labelled."""
     keys = (triple_keys(*np.asarray(each).T, n_entities, n_relations) for each in (train, triples))
     return np.asarray(train)[~np.isin(*keys)]
 
 
 def full_bounds(bounds, answers, triples):
-    """(n,) bool: (h, r) or (r, t) of triples (n, 3) has as many answers already as its bound allows. bounds:
-    Bounds."""
+    """(n,) bool: (h, r) or (r, t) of triples (n, 3) already has as many answers as its bound allows. bounds: Bounds."""
     heads, relations, tails = triples.T
     full = room_left(bounds.of(relations, heads), answers.count(heads, relations)) == 0
     return full | (room_left(bounds.of(relations, tails, inverse=True), answers.count_heads(relations, tails)) == 0)
 
 
 def features(model, bounds, train, triples):
-    """The Features of triples (n, 3) that are asked, given train (m, 3) and bounds: Bounds, (R, 2) or None."""
+    """The Features of triples (n, 3) to be labelled, given train (m, 3) and bounds: Bounds, (R, 2) or None."""
     n, r = model.n_entities, model.n_relations
     facts = Facts(without(train, triples, n, r), n, r)
     answers, (heads, relations, tails) = KnownTails(facts.triples, n, r), triples.T
@@ -247,9 +247,8 @@ def label_loss(x, labels, centre, precision, slopes):
 def fit_labels(columns, relations, labels, n_relations, precision):
     """Logistic regression for each relation: a function (columns (n, d), relations (n,)) -> p (n,).
 
-    Columns are standardised; slopes are fitted to all relations, then to each, held by a Gaussian prior of that
-    precision at what all have in common. CardkgeError where a column is not finite.
-    """
+    Columns are standardised; slopes are fitted to all relations together, then to each under a Gaussian prior of that
+    precision around the common ones. CardkgeError where a column is not finite."""
     if not np.isfinite(columns).all():
         raise CardkgeError("classify: a score is not finite; train again, say with a smaller learning rate")
     centre, scale = columns.mean(0), np.maximum(columns.std(0), 1e-9)
@@ -281,8 +280,8 @@ def cross_validated(columns, triples, labels, n_relations, precision):
 
 
 def best_thresholds(scores, relations, labels, n_relations):
-    """(R,) the threshold of each relation that labels most triples rightly where a score above it means true, of
-    several the lowest; that of all where a relation has none (Socher et al. 2013)."""
+    """(R,): for each relation the threshold that labels most triples rightly, a score above it meaning true; the lowest
+    of equals; the common one for a relation without labels (Socher et al. 2013)."""
 
     def best(scores, labels):
         values, place = np.unique(scores, return_inverse=True)
@@ -308,9 +307,10 @@ BASELINE = "log frequency of the tail"
 
 
 def by_labels(of, valid, valid_triples, valid_labels, n_relations):
-    """What valid's labels teach: ({name of a method: p (n,) of the triples asked}, a line that says what was chosen).
+    """Learns from valid's labels: ({name of a method: p (n,) of the triples to be labelled}, a line on the choice
+    made).
 
-    of, valid: Features. The name of ours is None. A threshold gives no probability: 1 above it, else 0.
+    of, valid: Features. The model of labels has the name None. A threshold gives p = 1 above it, else 0.
     """
     fit = functools.partial(fit_labels, relations=valid.relations, labels=valid_labels, n_relations=n_relations)
     losses = {
@@ -328,17 +328,17 @@ def by_labels(of, valid, valid_triples, valid_labels, n_relations):
 
 
 def by_calibration(run, folder, dataset, triples, threads):
-    """{name: p (n,)} where no labels teach: the run's calibration, given its bounds and what train holds beside these
-    triples; and for the baseline, the chance that a tail drawn by its frequency, and not one drawn evenly, is t."""
+    """{name: p (n,)} without labels: the run's calibration, given its bounds and the other triples of train; the
+    baseline is the chance that t was drawn by frequency rather than evenly."""
     n, r = len(run.entities), len(run.relations)
-    asked = KnownTails(triples, n, r)
-    known = KnownTails(dataset.train, n, r).without(asked)
+    labelled = KnownTails(triples, n, r)
+    known = KnownTails(dataset.train, n, r).without(labelled)
     calibration = calibrated_run(run, folder).knowing("train")
     excluded = KnownAndLoops(known, without_loops(dataset.train, r))
     answerable = KnownTails(triples[~excluded.has(*triples.T)], n, r)
     decoder = Decoder(run.best_model(), calibration, run_bounds(run), known, excluded, answerable)
     pairs, place = np.unique(triples[:, 1].astype(np.int64) * n + triples[:, 0], return_inverse=True)
-    found = {0: (np.full(1, -1), np.zeros(1))}  # a loop is no answer
+    found = {0: (np.full(1, -1), np.zeros(1))}  # a loop is not an answer
 
     def consume(first, last, decoded):
         here = decoder.wanted.has((pairs % n)[first + decoded.row], (pairs // n)[first + decoded.row], decoded.ids)
@@ -367,8 +367,8 @@ def hard_false(triples, labels, counts):
 
 
 def classification(run, folder, dataset, path, valid, skip_unknown, threads):
-    """(report, note): what `classify` reports of the labelled triples in a file, as a dict for JSON, and how the model
-    of labels was chosen. valid: a file to learn labels from, or None: by the run's calibration."""
+    """(report, note): the report on the labelled triples in a file, a dict for JSON, and how the model of labels was
+    chosen. valid: a file to learn labels from; None: the run's calibration decides."""
     names = run.entities, run.relations
     triples, labels = read_labelled(path, *names, skip_unknown)
     note, r = "by the run's calibration; true is what has p > 0.5", len(run.relations)
@@ -388,8 +388,8 @@ def classification(run, folder, dataset, path, valid, skip_unknown, threads):
 
 
 def report_of(p, triples, labels, relations, train, n_entities):
-    """The dict for JSON: the metrics of p[None] over all, the number of triples, those in train, and under `baselines`
-    and `relations` the same of the other methods and of the parts."""
+    """The dict for JSON: the metrics of p[None] over all triples, their number, how many stand in train, and the same
+    for the other methods under `baselines` and for the parts under `relations`."""
 
     def part_of(chosen):
         found = {name: label_metrics(each[chosen], labels[chosen]) for name, each in p.items()}
@@ -439,7 +439,7 @@ def figure(found, name):
 
 
 def classify_command(folder, path, valid, skip_unknown, data, json_file, threads):
-    """`classify`: a table, and JSON where it is asked for."""
+    """`classify`: a table, and JSON on request."""
     run, dataset = open_to_measure(folder, data)
     report, note = classification(run, folder, dataset, path, valid, skip_unknown, threads)
     if write_report(json_file, report):

@@ -1,4 +1,4 @@
-"""Which (h, r) there are, what is known of them, their candidates with probabilities, and the new facts among these."""
+"""The (h, r) in scope, their known tails, their candidates with probabilities, and the new facts among these."""
 
 import functools
 from dataclasses import dataclass
@@ -7,33 +7,33 @@ import numpy as np
 
 import kernels
 from cardkge import CardkgeError, as_bounds, triple_keys
-from cardkge_tools.answers.sizes import are_guesses, chances_of_none
+from cardkge_tools.answers.sizes import are_guesses, chances_of_none, most_tails
 from cardkge_tools.definitions.counting import calibrated_log_odds, pair_features
 from cardkge_tools.engine.batches import Threads, sorted_distinct
 from cardkge_tools.engine.ranking import Queries, scored_blocks
 
-LEFT_OUT = 0.01  # candidates are not looked at whose probabilities cannot add up to more than this, for any (h, r)
-MOST_GAIN = np.log(100)  # candidates are looked for further down, by at most this in log odds, where counts favour more
+LEFT_OUT = 0.01  # candidates may be skipped whose probabilities add up to at most this for each (h, r)
+MOST_GAIN = np.log(100)  # how far below, at most, in log odds, candidates are sought where prior counts favour more
 BLOCK, BLOCK_SCORES = 128, 2**24  # (h, r) scored at once, and scores: see `block_of`
 
 
 def block_of(n_entities):
-    """(h, r) scored at once, however many threads and machines: scores may depend on it in their last bit. A block is
-    64 MiB of float32 at most."""
+    """How many (h, r) are scored at once. It depends on N alone, not on threads or machines, for the last bit of a
+    score may depend on it. A block is 64 MiB of float32 at most."""
     return max(1, min(BLOCK, BLOCK_SCORES // n_entities))
 
 
 def log_odds(calibration, relations, log_softmax, features, numbered=True):
-    """Log odds (n,), float64, that candidates are facts, given that so many facts are known.
+    """Log odds (n,), float64, that candidates are facts, given the share of facts that is known.
 
-    relations (n,); log_softmax (n,): over the candidates of their (h, r); features (n, F): `pair_features` of it;
-    numbered: whether it has an exact number."""
+    relations (n,); log_softmax (n,): over the candidates of (h, r); features (n, F): `pair_features` of (h, r);
+    numbered: whether (h, r) has an exact number."""
     of_train, *_ = calibrated_log_odds(calibration.parameters[relations], log_softmax, features)
     return of_train + np.log1p(-calibration.known_of(relations, numbered))
 
 
 def log_softmax_of(calibration, relations, odds, features, numbered=True):
-    """The log softmax (n,) at which `log_odds` are odds (n,): its inverse; inf where the ceiling is lower."""
+    """The log softmax (n,) at which `log_odds` equals odds (n,): its inverse; inf where the ceiling is lower."""
     slope, offset, ceiling = np.split(calibration.parameters[relations], [1, -1], axis=1)
     odds = odds - np.log1p(-calibration.known_of(relations, numbered))
     with np.errstate(divide="ignore", invalid="ignore"):  # x = odds - log c - log(1 - exp(odds) / exp(logit c))
@@ -45,11 +45,10 @@ def log_softmax_of(calibration, relations, odds, features, numbered=True):
 class Decoded:
     """The candidates of n pairs (h, r), those of pair i at starts[i] : starts[i + 1], ascending by id.
 
-    starts (n + 1,) int64; of each candidate its pair (row), id, score, and the probability p that it is a fact; of each
-    pair (n,) its known tails, how many candidates it has in all, whether the data contradicts its bounds, and where the
-    Decoder is asked for it (with_none) the probability that it has no tail but the known ones; of each pair whether its
-    names are guesses, to be left out.
-    """
+    starts (n + 1,) int64; for each candidate its pair (row), id, score, and the probability p that it is a fact; for
+    each pair (n,) its number of known tails, its number of candidates in all, whether the data contradicts its bounds,
+    the probability that it has no new tail (if the Decoder's with_none is set), and whether its completions are
+    guesses, to be left out."""
 
     starts: np.ndarray
     row: np.ndarray
@@ -63,23 +62,22 @@ class Decoded:
     guesses: np.ndarray | None = None
 
     def expected(self):
-        """(n,): the expected number of tails of each pair, the known ones among them."""
+        """(n,): the expected number of tails of each pair, known ones included."""
         return self.known + np.bincount(self.row, self.p, len(self.known))
 
     def of_tail(self, tail):
-        """(n,): the p of one tail in each pair, 0 where it is no candidate."""
+        """(n,): the p of one tail in each pair, 0 where it is not a candidate."""
         p, here = np.zeros(len(self.known)), self.ids == tail
         p[self.row[here]] = self.p[here]
         return p
 
 
 class Decoder:
-    """The candidates of (h, r) worth looking at, with the probabilities that they are facts.
+    """The candidates of (h, r) that matter, with the probabilities that they are facts.
 
-    known: KnownTails. excluded: what is no candidate, the known tails among it; wanted: what is looked at however
-    improbable it is; both answer `of` as KnownTails do. bounds: Bounds (a CountPrior too), (R, 2), or None: p is not
-    conditioned. Candidates that are left out have p below `floor`.
-    """
+    known: KnownTails. excluded: entities that are not candidates, including the known tails; wanted: candidates kept
+    however improbable; both have `of` as KnownTails does. bounds: Bounds (or a CountPrior), (R, 2), or None: p is not
+    conditioned. Candidates left out have p below `floor`."""
 
     def __init__(self, model, calibration, bounds, known, excluded=None, wanted=None):
         self.model, self.calibration, self.floor = model, calibration, LEFT_OUT / model.n_entities
@@ -92,7 +90,7 @@ class Decoder:
     def decode(self, heads, relations, scores, need=0.0):
         """The Decoded of n pairs with scores (n, N). Candidates whose p is at most `need` may be missing.
 
-        Given bounds of the inverse, p is 0 where (r, t) has as many known heads as it may have (`FullTails`)."""
+        With bounds of the inverse, p is 0 where (r, t) has as many known heads as they allow (`FullTails`)."""
         n = len(heads)
         count = self.known.count(heads, relations)
         limits = self.bounds.of(relations, heads)
@@ -104,9 +102,9 @@ class Decoder:
         features = pair_features(sums, count, best, self.calibration.centre, self.calibration.scale)
 
         weights = self.bounds.weights(relations, count)
-        gain = np.log((weights[:, 1:] / weights[:, :-1]).max(1, initial=1.0))  # of a candidate's log odds, at most
+        gain = np.log((weights[:, 1:] / weights[:, :-1]).max(1, initial=1.0))  # in a candidate's log odds, at most
 
-        def least(odds):  # scores of candidates with these log odds; given a lower bound every one is looked at
+        def least(odds):  # scores of candidates with these log odds; with a lower bound all matter
             of_odds = sums + log_softmax_of(self.calibration, relations, odds, features, numbered)
             return np.where(lower > 0, -np.inf, of_odds)
 
@@ -125,11 +123,13 @@ class Decoder:
         odds = log_odds(self.calibration, relations[row], found - sums[row], features[row], numbered[row])
         full = open_scores[row, ids] == -np.inf
         odds, open_starts = np.clip(odds, -1e6, 1e6)[~full], np.searchsorted(row[~full], np.arange(n + 1))
-        p, open_p, unseen = np.zeros(len(ids)), np.empty(len(odds)), self.calibration.unseen_of(relations)
+        unseen = self.calibration.unseen_of(relations) * (weights.shape[1] == 1)  # a CountPrior is of candidates alone
+        most = most_tails(candidates - np.bincount(row[full], minlength=n), unseen)
+        contradicted = (upper < 0) | (np.ceil(lower) > most)
+        lower, upper = np.where(contradicted, 0, lower), np.where(contradicted, -1, upper)  # no sums as long as these
+        p, open_p = np.zeros(len(ids)), np.empty(len(odds))
         kernels.condition_sets(0, n, open_starts, odds, lower, upper, weights, unseen, open_p)
         p[~full] = open_p
-        contradicted = np.ceil(lower) > candidates - np.bincount(row[full], minlength=n)  # unless others make it up
-        contradicted = (upper < 0) | (contradicted & (unseen == 0))
         none = chances_of_none(open_starts, odds, (lower, upper), weights, unseen) if self.with_none else None
         guesses = are_guesses(open_starts, odds, lower, unseen)
         guesses &= ~contradicted & self.calibration.has_scale(relations) & (not self.with_guesses)
@@ -158,15 +158,15 @@ class Decoder:
 
 
 class FullTails:
-    """The (r, t) that have as many known heads as bounds of the inverse allow: t is no answer to (h, r, ?), whatever h.
-    known: KnownTails."""
+    """The (r, t) with as many known heads as bounds of the inverse allow: t answers no (h, r, ?), whatever h. known:
+    KnownTails."""
 
     def __init__(self, bounds, known):
         self.bounds, self.known, self.inverse = bounds, known, bounds.is_bounded(inverse=True)
-        self._of = {}  # relation -> tails, for they are asked for again and again
+        self._of = {}  # relation -> tails, for they are needed again and again
 
     def room(self, relations, tails, less=0):
-        """(n,): how many new heads each (r, t) may get, were so many of the known ones not known."""
+        """(n,): how many new heads each (r, t) may get if `less` of its known heads were unknown."""
         limits = self.bounds.of(relations, tails, inverse=True)
         return room_left(limits, self.known.count_heads(relations, tails) - less)
 
@@ -179,8 +179,8 @@ class FullTails:
 
 
 def open_to(scores, relations, excluded, full):
-    """A copy of scores (n, N) of pairs of these relations, -inf at what is no answer: excluded, (starts, ids), and
-    tails that are full (FullTails). Fit and use agree on the candidates by it."""
+    """A copy of scores (n, N) of pairs of these relations, -inf where an entity is not a candidate: excluded (starts,
+    ids), and tails that are full (FullTails). Fit and prediction both take their candidates from it."""
     scores, (starts, ids) = scores.copy(), excluded
     scores[np.repeat(np.arange(len(scores)), np.diff(starts)), ids] = -np.inf
     for relation in np.unique(relations[full.inverse[relations]]).tolist():
@@ -189,8 +189,8 @@ def open_to(scores, relations, excluded, full):
 
 
 def log_sums_of(scores, remedy, empty=0.0):
-    """(n,) each: the log of the sum of exp(score), and the greatest score, of scores (n, N) that `open_to` left open;
-    `empty` where none is. CardkgeError, which names the remedy, where a score is not finite."""
+    """(n,) each: the log of the sum of exp(score), and the greatest score, over the candidates in scores (n, N) of
+    `open_to`; `empty` without candidates. CardkgeError, which names the remedy, where a score is not finite."""
     sums, best = np.empty(len(scores)), scores.max(1)
     kernels.log_sums(scores, best, sums)
     closed = best == -np.inf
@@ -201,8 +201,8 @@ def log_sums_of(scores, remedy, empty=0.0):
 
 
 def acceptable(decoded, room, least):
-    """Places, among the candidates of a Decoded, of those with p > least that are among the room[i] (n,) best of
-    their pair, best first within each, but for guesses; equals by score, then by id."""
+    """The places of the candidates of a Decoded that have p > least, are among the room[i] (n,) best of their pair, and
+    are not guesses; best first within each pair, equals by score, then by id."""
     room = room if decoded.guesses is None else np.where(decoded.guesses, 0, room)
     places = np.flatnonzero(decoded.p > least)
     keys = decoded.ids, -decoded.scores, -decoded.p, decoded.row
@@ -211,23 +211,23 @@ def acceptable(decoded, room, least):
 
 
 def room_left(limits, known):
-    """How many new tails each (h, r) may get, limits (n, 2) their bounds: floor(upper) less the known ones, at least 0
-    (N at most is meant by inf)."""
+    """How many new tails each (h, r) with bounds (n, 2) `limits` may get: floor(upper) less the known ones, at least 0;
+    2^62 less the known ones where upper is inf."""
     upper = np.minimum(np.floor(limits[:, 1]), 2.0**62)
     return np.maximum(upper - known, 0)
 
 
 def accepted(decoder, triples, p, precision=None):
-    """The rule of acceptance, of facts (m, 3) that their (h, r) has room for, ordered by pair: places, best first
-    (equals in their order), as far as each (r, t) has room, by bounds of the inverse, and of these as many as have a
-    mean p of at least `precision` (None: all)."""
+    """The rule of acceptance for facts (m, 3), ordered by pair, for which (h, r) has room: their places, best first
+    (equals in their order), while each (r, t) has room under bounds of the inverse; of these as many as have a mean p
+    of at least `precision` (None: all)."""
     order = np.argsort(-p, kind="stable")
     order = order[_with_room_of_tails(decoder, triples[order])]
     return order if precision is None else order[: threshold_for(p[order], precision)]
 
 
 def _with_room_of_tails(decoder, triples):
-    """(m,) bool: which of the facts (m, 3), best first, have room beside the ones before and the known heads."""
+    """(m,) bool: which of the facts (m, 3), best first, have room beside the known heads and the facts before them."""
     kept, (_, relations, tails) = np.ones(len(triples), bool), triples.T
     rows = np.flatnonzero(decoder.full.inverse[relations])
     if not len(rows):
@@ -240,15 +240,15 @@ def _with_room_of_tails(decoder, triples):
 
 
 def ranks_within(groups):
-    """(n,) int64: how many of the ones before are of the same group (n,)."""
+    """(n,) int64: how many earlier elements are of the same group (n,)."""
     order, ranks = np.argsort(groups, kind="stable"), np.empty(len(groups), np.int64)
     ranks[order] = np.arange(len(groups)) - np.searchsorted(groups[order], groups[order])
     return ranks
 
 
 def probable(decoder, heads, relations, least, threads=None, progress=None):
-    """(pairs (m,) places in heads, tails (m,), p (m,)) of the acceptable candidates with p > least, in the order of the
-    pairs, best first within each; and the numbers of contradicted pairs and of those with guesses alone, (2,)."""
+    """(pairs (m,) places in heads, tails (m,), p (m,)) of the `acceptable` candidates with p > least, in the order of
+    the pairs, best first within each; and (2,) the numbers of contradicted pairs and of pairs with guesses alone."""
     blocks = {}
 
     def consume(first, last, decoded):
@@ -262,7 +262,8 @@ def probable(decoder, heads, relations, least, threads=None, progress=None):
 
 
 def joined_parts(parts):
-    """What `probable` returns, of parts of the pairs: {the first pair: the same of those from there on}."""
+    """What `probable` returns for all pairs, joined from parts: {first pair of a part: what it returned for that
+    part}."""
     found = [(first + pairs, *others) for first, (pairs, *others) in sorted(parts.items())]
     empty = np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0)
     columns = [np.concatenate([none, *(part[i] for part in found)]) for i, none in enumerate(empty)]
@@ -271,8 +272,8 @@ def joined_parts(parts):
 
 def complete(decoder, heads, relations, least=0.5, precision=None, look=None):
     """The new facts of these (h, r), best first (equals by relation, head, score, tail): (triples (m, 3), p (m,), the
-    numbers of `probable`). What is `accepted` of the candidates with p > least that their (h, r) has room for;
-    with a precision, as far down as that goes. look(least): `probable` of these pairs, done in another way."""
+    numbers of `probable`). They are the `accepted` ones among the candidates with p > least for which (h, r) has room;
+    with a precision, as far down as it allows. look(least): `probable` of these pairs, computed in another way."""
     look = look or functools.partial(probable, decoder, heads, relations)
     floor = least if precision is None else start_of(precision)
     while True:
@@ -285,13 +286,13 @@ def complete(decoder, heads, relations, least=0.5, precision=None, look=None):
 
 
 def start_of(precision):
-    """How far down candidates are looked for at first, given a precision."""
+    """The p down to which candidates are sought at first, given a precision."""
     return min(0.01, precision / 10)
 
 
 def threshold_for(p, precision):
-    """How many of p (n,), best first, may be accepted so that their mean is at least `precision`; ties stand or fall
-    together. p sorted, descending."""
+    """How many of p (n,), in descending order, may be accepted so that their mean is at least `precision`; ties are
+    accepted together or not at all."""
     mean = np.cumsum(p) / np.arange(1, len(p) + 1)
     ends = np.append(p[1:] != p[:-1], True) if len(p) else np.empty(0, bool)
     good = np.flatnonzero(ends & (mean >= precision))
@@ -300,22 +301,22 @@ def threshold_for(p, precision):
 
 @dataclass(frozen=True)
 class Scope:
-    """What is asked. loops: (h, r, h) is a candidate even where train has no loop of r; types: as `scope_pairs` takes
-    them."""
+    """What is in scope. loops: (h, r, h) is a candidate even where train has no loop of r; types: as in
+    `scope_pairs`."""
 
     loops: bool = False
     types: object = None
 
 
 def spread(starts, lengths):
-    """The places start, start + 1, ... of each of several runs, one after the other, and which run each is of."""
+    """The places start, start + 1, ... of several stretches, one after the other, and the stretch of each."""
     which = np.repeat(np.arange(len(lengths)), lengths)
     return np.repeat(starts - np.append(0, np.cumsum(lengths)[:-1]), lengths) + np.arange(lengths.sum()), which
 
 
 def scope_pairs(train, n_entities, n_relations, relations=None, types=None):
-    """The (h, r) that may have tails: h is in train a head of r, or of a relation that shares a head with r; or where
-    the graph has classes, a member of the smallest that has all heads of r in it (but for those of no class).
+    """The (h, r) that may have tails: in train h is a head of r, or of a relation that shares a head with r. Where the
+    graph has classes, h may also be a member of the smallest class that has all heads of r, those of no class aside.
 
     train (n, 3); relations: ids to keep, None for all; types: bounds.Types, or None. Returns (heads, relations),
     int32, ordered by relation, head.
@@ -349,8 +350,8 @@ def scope_pairs(train, n_entities, n_relations, relations=None, types=None):
 
 
 def _their_class(entities, types):
-    """The members of the smallest class that has all of these entities, but for those of no class; none where there is
-    no such class."""
+    """The members of the smallest class that has all of these entities, those of no class aside; none where there is no
+    such class."""
     pairs = types.pairs
     of_these = pairs[np.isin(pairs[:, 0], entities)]
     having = np.bincount(of_these[:, 1], minlength=len(types.classes)) == len(np.unique(of_these[:, 0]))
@@ -370,7 +371,7 @@ class KnownTails:
         self.keys = sorted_distinct(triple_keys(*np.asarray(triples).T, n_entities, n_relations))
 
     @functools.cached_property
-    def turned(self):
+    def inverse(self):
         """(m,) int64: the same triples as keys of (relation, tail, head), ascending."""
         n = self.n_entities
         return np.sort((self.keys // n // n * n + self.keys % n) * n + self.keys // n % n)
@@ -381,7 +382,7 @@ class KnownTails:
 
     def heads_of(self, relations, tails):
         """(starts (n + 1,), heads): the heads of (relations[i], tails[i]), as in `of`."""
-        return self._under(self.turned, relations, tails)
+        return self._under(self.inverse, relations, tails)
 
     def count(self, heads, relations):
         """(n,): how many tails each (h, r) has."""
@@ -389,7 +390,7 @@ class KnownTails:
 
     def count_heads(self, relations, tails):
         """(n,): how many heads each (r, t) has."""
-        return np.diff(self._limits(self.turned, relations, tails), axis=0)[0]
+        return np.diff(self._limits(self.inverse, relations, tails), axis=0)[0]
 
     def has(self, heads, relations, tails):
         """(n,) bool: which triples are in the index."""
@@ -397,7 +398,7 @@ class KnownTails:
         return np.append(self.keys, -1)[np.searchsorted(self.keys, keys)] == keys
 
     def without(self, other):
-        """The same but for the triples of `other`."""
+        """The index without the triples of `other`."""
         return self._like(self.keys[~np.isin(self.keys, other.keys)])
 
     def joined(self, other):
@@ -421,7 +422,8 @@ class KnownTails:
 
 
 class KnownAndLoops:
-    """What is no candidate of (h, r): its known tails, and h itself where r is irreflexive, which (R,) bool says."""
+    """The entities that are not candidates of (h, r): its known tails, and h itself where r is irreflexive ((R,)
+    bool)."""
 
     def __init__(self, known, irreflexive):
         self.known, self.irreflexive = known, irreflexive
@@ -435,6 +437,6 @@ class KnownAndLoops:
         return np.searchsorted(keys, np.arange(len(heads) + 1) * n), (keys % n).astype(np.int32)
 
     def has(self, heads, relations, tails):
-        """(n,) bool: which triples are no candidates."""
+        """(n,) bool: which triples are not candidates."""
         loops = self.irreflexive[relations] & (np.asarray(heads) == tails)
         return self.known.has(heads, relations, tails) | loops

@@ -1,4 +1,4 @@
-"""New facts of runs: calibrated, completed, written; here or on a cluster."""
+"""The new facts of a run: calibrated, completed, written; here or on a cluster."""
 
 import copy
 import dataclasses
@@ -23,7 +23,7 @@ from cardkge_tools.answers.decoding import (
     probable,
     scope_pairs,
 )
-from cardkge_tools.answers.missing import SOURCES, missing_facts, read_missing, with_share
+from cardkge_tools.answers.missing import SOURCES, missing_facts, read_missing, unseen_tails, with_share
 from cardkge_tools.answers.opening import open_run, read_queries
 from cardkge_tools.answers.runs import save_calibration
 from cardkge_tools.answers.sizes import GUESS
@@ -38,14 +38,14 @@ from cardkge_tools.shell.files import replace_file
 from cardkge_tools.shell.terminal import counted, counter, say, this_command, warn
 from cardkge_tools.shell.workers import carry_out_on_cluster, output_of, this_program
 
-FEW, SOME = 10, 100  # facts of valid: from SOME on, a share measured on them has a standard error below 5 points
+FEW, SOME = 10, 100  # facts of valid: with SOME or more, a share measured on them has a standard error below 5 points
 ASSUMED = "assumed: p speaks of facts like those of test; where more is missing, more is true than promised"
 
 
 @dataclasses.dataclass(frozen=True)
 class Fitting:
-    """What a calibration is fitted with: bounds as `find_bounds` names them (None: those of the run); a file of missing
-    facts, what is missing of the relations without numbers ("none", "pooled"), the share v of all relations."""
+    """The choices of a fit: bounds as in `find_bounds` (None: those of the run); missing, a file of missing facts;
+    elsewhere, what is assumed of relations without numbers ("none", "pooled"); share, the share v of all relations."""
 
     bounds: str | None = None
     missing: str | None = None
@@ -54,22 +54,22 @@ class Fitting:
 
 
 def calibrate_run(run, dataset, folder, threads, how=None, quiet=False):
-    """Calibrate a run on the valid split of its data, and keep that in its folder; how: a Fitting; quiet: what is said
-    goes to stderr. Returns the Missing that v is of."""
+    """Calibrates a run on the valid split of its data and saves the calibration in its folder; how: a Fitting; quiet:
+    messages go to stderr. Returns the Missing that v comes from."""
     how = how or Fitting()
     if run.settings.final:
-        raise CardkgeError(f"{folder}: it was trained on valid too, and has the calibration of the run it was made of")
+        raise CardkgeError(f"{folder}: trained on valid too, it keeps the calibration of the run it was made from")
     check_finite(run.best_model().params)
     sizes = len(run.entities), len(run.relations)
     fresh = len(KnownTails(dataset.valid, *sizes).without(KnownTails(dataset.train, *sizes)).keys)
     if not len(dataset.valid):
-        raise CardkgeError("calibration: valid is empty, so it says nothing of new facts; hold some out (`split`)")
+        raise CardkgeError("calibration: valid is empty, and only held-out facts can teach it; hold some out (`split`)")
     if not fresh:
         raise CardkgeError(
-            f"calibration: the facts of valid ({len(dataset.valid):,}) all stand in train too, so they say nothing of"
+            f"calibration: the facts of valid ({len(dataset.valid):,}) all stand in train too and teach nothing about"
             " new ones; hold out others (`split`)"
         )
-    mined = (how.bounds or run.settings.bounds) == "mined"  # and no limits: `learn_counts`
+    mined = (how.bounds or run.settings.bounds) == "mined"  # mined bounds are no limits: `learn_counts`
     bounds = no_bounds(run) if mined else run.bounds if how.bounds is None else found_bounds(how.bounds, dataset)
     missing = missing_of(run, dataset, bounds, how)
     with counter("calibrating: (h, r)") as progress:
@@ -91,19 +91,19 @@ def calibrate_run(run, dataset, folder, threads, how=None, quiet=False):
         say(ASSUMED, err=quiet)
     for r in np.flatnonzero(run.calibration.unseen).tolist():
         say(
-            f"{run.relations[r]}: its numbers count tails that are no entities of the graph ({missing.unseen[r]:.0%} of"
-            " the new ones, by how those known repeat), and may be larger than what the graph can answer",
+            f"{run.relations[r]}: its numbers count tails that the graph lacks ({missing.unseen[r]:.0%} of the new"
+            " ones, by how those known repeat), and may exceed what the graph can answer",
             err=quiet,
         )
     if fresh < FEW:
         warn(
-            f"calibrated on {counted(fresh, 'new fact')} of valid: p puts answers in order, but may promise"
-            " twice what is true, or four times; hold out some dozens of facts (`split --valid`) before you believe it"
+            f"calibrated on {counted(fresh, 'new fact')} of valid: p orders answers well, but may promise"
+            " two or four times what is true; hold out some dozens of facts (`split --valid`) before you rely on it"
         )
     elif fresh < SOME:
         warn(
-            f"calibrated on {fresh} new facts of valid: a share measured on so few has a standard error of up to"
-            f" {50 / fresh**0.5:.0f} points, and p is no surer; hold out more (`split --valid`) where you can"
+            f"calibrated on {fresh} new facts of valid: a share measured on them has a standard error of up to"
+            f" {50 / fresh**0.5:.0f} points, and so has p; hold out more (`split --valid`) if you can"
         )
     return missing
 
@@ -116,19 +116,22 @@ def calibrated_run(run, folder):
 
 
 def fitted_with_loops(run, dataset, folder, bounds, threads):
-    """The calibration of a run, fitted anew through these Bounds with loops as candidates, and not kept: one that was
-    fitted without them says nothing of loops."""
+    """The calibration of a run, fitted anew through these Bounds with loops as candidates, and not saved: a fit without
+    loops does not apply to them."""
     found = calibrated_run(run, folder)
     if run.settings.final:
-        raise CardkgeError(f"{folder}: --loops fits anew on valid, which this run was trained on; give the run before")
+        raise CardkgeError(f"{folder}: --loops fits anew on valid, but this run was trained on it; give the run before")
     limits, options = None if isinstance(bounds, CountPrior) else bounds, {"types": run.types, "loops": True}
-    splits = dataset.train, dataset.valid
-    fitted = calibrate(run.best_model(), splits, found.share, limits, threads, **options)
+    splits, share = (dataset.train, dataset.valid), found.share
+    if found.missing is not None:  # a file has no u_r: the facts say it
+        recorded = KnownTails(known_triples(dataset, "all"), len(run.entities), len(run.relations))
+        share = dataclasses.replace(found.missing, unseen=unseen_tails(recorded, len(run.relations)))
+    fitted = calibrate(run.best_model(), splits, share, limits, threads, **options)
     return dataclasses.replace(fitted, missing=found.missing)
 
 
 def missing_of(run, dataset, bounds, how):
-    """The Missing that a Fitting says, of a graph with these GraphBounds."""
+    """The Missing of a graph with these GraphBounds, as a Fitting asks."""
     given = None
     if how.missing is not None:
         recorded = KnownTails(known_triples(dataset, "all"), len(run.entities), len(run.relations)).keys
@@ -140,7 +143,7 @@ def missing_of(run, dataset, bounds, how):
 
 
 def no_bounds(run):
-    """GraphBounds of a run's graph that say nothing."""
+    """GraphBounds of a run's graph without a bound."""
     return GraphBounds([], run.relations, run.types, run.entities)
 
 
@@ -153,14 +156,14 @@ def found_bounds(what, dataset):
 
 
 def text_of(bounds):
-    """The text of a file of these GraphBounds: equal texts where the same is said."""
+    """The text of a file of these GraphBounds; equal bounds give equal texts."""
     text = tsv_text([bound for bound in bounds.listed() if bound.lower > 0 or bound.upper < np.inf])
     return "\n".join(sorted(text.removeprefix("\ufeff").split("\n")[:-1]))
 
 
 def run_bounds(run):
-    """The Bounds that condition the answers of a run, those that its calibration was fitted through; its CountPrior, if
-    it was calibrated with one (of mined bounds): the most that train happens to hold is no limit."""
+    """The Bounds that condition the answers of a run: those of its calibration. With mined bounds this is a CountPrior,
+    because the largest number in train is no limit."""
     found = run.calibration
     if found is None or (found.prior is None and found.bounds is None):
         return run.bounds
@@ -173,15 +176,25 @@ def run_bounds(run):
 
 def bounds_in_use(run, dataset, folder, given=None, threads=None):
     """The Bounds that condition answers: those given, as `find_bounds` names them, with a warning where the calibration
-    was fitted through others; else `run_bounds`."""
+    was fitted through others; else `run_bounds`. CardkgeError where they have no lower bound in a relation whose heads
+    all had one at the fit, which does not say then how many tails there are without it."""
     fitted = run_bounds(run)
     prior = isinstance(fitted, CountPrior)
     if given is None or (given == "mined" and prior):
         return fitted
     bounds = None if given == "mined" else found_bounds(given, dataset)
     if given == "mined" or prior or text_of(bounds) != text_of(fitted):
+        everyone = np.arange(len(run.entities))
+        for r in np.flatnonzero(~run.calibration.has_scale(np.arange(len(run.relations)))).tolist():
+            before, after = (each is not None and each.of(r, everyone)[:, 0].any() for each in (fitted, bounds))
+            if before and not after:
+                raise CardkgeError(
+                    f"--bounds {given}: no lower bound in {run.relations[r]}, and the calibration was fitted where"
+                    " (nearly) all its heads have one, so it does not say how many tails there are without; first:"
+                    f" {this_command()} calibrate {folder} --bounds {given}"
+                )
         warn(
-            f"--bounds {given}: the calibration was fitted through other bounds; these are used, but p holds better"
+            f"--bounds {given}: the calibration was fitted through other bounds; p is more reliable"
             f" after: {this_command()} calibrate {folder} --bounds {given}"
         )
     return _prior_of(run, dataset, threads) if given == "mined" else bounds
@@ -197,15 +210,14 @@ def _prior_of(run, dataset, threads):
 # complete
 # ------------------------------------------------------------------------------------------------------------------
 
-PARTS, PART_SCORES = 16, 2**33  # on a cluster: so many parts at least, of so many scores at most (half a minute)
+PARTS, PART_SCORES = 16, 2**33  # on a cluster: at least so many parts, each of at most so many scores (half a minute)
 
 
 @dataclasses.dataclass(frozen=True)
 class Completing:
-    """What `complete` looks for: new facts of a relation (None: of all), beside what is known in train, valid ("valid":
-    with train) or all splits, accepted as `decoding.complete` does. bounds: as `bounds_in_use` takes them; queries: a
-    file of (h, r), in the place of the scope; guess: names too that only a lower bound asks for.
-    """
+    """What `complete` looks for: new facts of a relation (None: of all), beside the known triples of train, of train
+    and valid ("valid") or of all splits, accepted as in `decoding.complete`. bounds: as in `bounds_in_use`; queries: a
+    file of (h, r) in place of the scope; guess: include completions that only a lower bound requires."""
 
     relation: str | None = None
     known: str = "all"
@@ -223,7 +235,8 @@ def known_triples(dataset, known):
 
 
 def fact_decoder(run, dataset, folder, known, bounds):
-    """The Decoder of a run, beside what is known, given these Bounds; loops are no candidates where train has none."""
+    """The Decoder of a run beside the known triples, given these Bounds; loops are candidates only where train has
+    some."""
     n, r = len(run.entities), len(run.relations)
     index = KnownTails(known_triples(dataset, known), n, r)
     excluded = KnownAndLoops(index, without_loops(dataset.train, r))
@@ -231,7 +244,7 @@ def fact_decoder(run, dataset, folder, known, bounds):
 
 
 def _decoder_of(what, run, dataset, folder, threads):
-    """The Decoder that looks for what `complete` looks for."""
+    """The Decoder for a Completing."""
     calibrated_run(run, folder)
     bounds = bounds_in_use(run, dataset, folder, what.bounds, threads)
     decoder = fact_decoder(run, dataset, folder, what.known, bounds)
@@ -240,13 +253,13 @@ def _decoder_of(what, run, dataset, folder, threads):
 
 
 def pairs_to_complete(run, dataset, what):
-    """The (h, r) that are asked for, or else in scope, of one relation by name or of all; ordered by relation, head."""
+    """The (h, r) of the queries, or else those in scope, of one named relation or of all; by relation, head."""
     if what.queries is not None:
         entities, relations = ({name: i for i, name in enumerate(names)} for names in (run.entities, run.relations))
         pairs = set()
         for at, head, relation, _ in read_queries(what.queries, entities, relations, run.prefixes):
             if head is None:
-                raise CardkgeError(f"{what.queries}:{at}: a query of heads; `complete` takes head<TAB>relation")
+                raise CardkgeError(f"{what.queries}:{at}: a query for heads; `complete` takes head<TAB>relation")
             pairs.add((relations[relation], entities[head]))
         found = np.array(sorted(pairs), np.int32).reshape(-1, 2)
         return found[:, 1].copy(), found[:, 0].copy()
@@ -256,8 +269,8 @@ def pairs_to_complete(run, dataset, what):
 
 
 def complete_part(folder, what, part, out, data, threads):
-    """Write what `probable` finds of a range of the (h, r) in scope, as .npz: what a worker of a cluster does. what:
-    Completing, without a precision."""
+    """Writes the result of `probable` for a range of the (h, r) in scope, as .npz: the work of one cluster worker.
+    what: Completing, without a precision."""
     run, dataset = open_run(folder, data)
     heads, relations = (each[slice(*part)] for each in pairs_to_complete(run, dataset, what))
     decoder = _decoder_of(what, run, dataset, folder, threads)
@@ -269,7 +282,7 @@ def complete_part(folder, what, part, out, data, threads):
 def probable_on_cluster(command, n_pairs, n_entities, address, threads, progress, least):
     """`probable`, done by the workers of a Dask scheduler: parts of whole blocks, so that the bits are the same.
 
-    command: arguments of the `complete` that a worker runs for a part, but for its range and for `least`.
+    command: the arguments of the `complete` that a worker runs for a part, without its range and `least`.
     """
     block = block_of(n_entities)
     size = max(1, min(n_pairs // PARTS, PART_SCORES // n_entities) // block) * block
@@ -295,8 +308,9 @@ def probable_on_cluster(command, n_pairs, n_entities, address, threads, progress
 
 
 def write_completeness(run, decoder, pairs, path, threads):
-    """Write a line for each (h, r) of pairs (heads, relations): head, relation, number of known tails, expected number,
-    probability that there is no further one, given bounds; the last two empty where the data contradicts these."""
+    """Writes a line for each (h, r) of pairs (heads, relations): head, relation, number of known tails, expected
+    number, and probability that no further tail exists, both given the bounds and empty where the data contradicts
+    them."""
     heads, relations = pairs
     decoder, blocks = copy.copy(decoder), {}
     decoder.with_none = True
@@ -317,11 +331,10 @@ def write_completeness(run, decoder, pairs, path, threads):
 
 
 def complete_run(folder, what, out, data, threads, cluster=None, completeness=None):
-    """Write the new facts (what: Completing) of all (h, r) in scope, best first. cluster: the address of a Dask
-    scheduler, whose workers look for them; data: where these find the run's data now; completeness: a file to
-    `write_completeness` to."""
+    """Writes the new facts (what: Completing) of all (h, r) in scope, best first. cluster: the address of a Dask
+    scheduler whose workers find them; data: where the run's data is; completeness: a file for `write_completeness`."""
     run, dataset = open_run(folder, data)
-    if cluster and what.bounds == "mined" and calibrated_run(run, folder).prior is None:  # each part would learn anew
+    if cluster and what.bounds == "mined" and calibrated_run(run, folder).prior is None:  # parts would each learn it
         raise CardkgeError(
             f"--cluster: what counts teach is learnt once; first: {this_command()} calibrate {folder} --bounds mined"
         )
@@ -348,19 +361,19 @@ def complete_run(folder, what, out, data, threads, cluster=None, completeness=No
 
         triples, p, (contradicted, guesses) = complete(decoder, heads, relations, what.least, what.precision, look)
     if contradicted:
-        warn(f"{contradicted:,} (h, r) have other numbers of known tails than their bounds allow, and get no new ones")
+        warn(f"{contradicted:,} (h, r) contradict their bounds by their numbers of known tails, and get no new ones")
     if guesses:
         warn(
-            f"{guesses:,} (h, r) have a lower bound that asks for more than the model expects (a chance below"
-            f" {GUESS:g}); the names that would meet it are guesses, and left out without --guess"
+            f"{guesses:,} (h, r) have a lower bound above what the model expects (a chance below"
+            f" {GUESS:g}); the completions that would meet it are guesses, left out without --guess"
         )
     names = [run.entities, run.relations, run.entities]
     facts = [[name[i] for name, i in zip(names, triple, strict=True)] for triple in triples.tolist()]
     blank = sum(head.startswith("_:") or tail.startswith("_:") for head, _, tail in facts)
     if blank and out is not None and format_of(out):
         warn(
-            f"{blank:,} of the new facts are about blank nodes (_:...): `import` knows the IRIs that are written for"
-            " them, after the graph's own file; another program does not"
+            f"{blank:,} of the new facts are about blank nodes (_:...): `import` can read the IRIs written for"
+            " them, after the graph's own file; other programs cannot"
         )
     lines = write(zip(facts, p, strict=True))
     if out is None:
@@ -375,7 +388,7 @@ def complete_run(folder, what, out, data, threads, cluster=None, completeness=No
 
 
 def absolute_bounds(bounds):
-    """The same --bounds for a process in another folder."""
+    """The value of --bounds for a process in another folder."""
     if bounds in ("none", "mined"):
         return bounds
     files = [bounds] if os.path.exists(bounds) else [part.strip() for part in bounds.split(",")]
@@ -383,9 +396,9 @@ def absolute_bounds(bounds):
 
 
 def writer_of(out, run, dataset):
-    """A generator of lines of (names, probability): TSV, or N-Triples where the file's name ends in .nt, or in that of
-    another format of RDF that takes N-Triples; CardkgeError for the others. A name that stands as a head, or
-    as a relation, is an IRI wherever it stands, even one in double quotes, as a literal is written."""
+    """A generator of lines from (names, probability): TSV, or N-Triples where the file name ends in .nt or in the
+    suffix of another RDF format that contains N-Triples; CardkgeError for other RDF formats. A name that occurs as a
+    head or a relation is an IRI everywhere, even in double quotes like a literal."""
     kind = None if out is None else format_of(out)
     if kind not in (None, "N_TRIPLES", "N_QUADS", "TURTLE", "TRIG"):
         raise CardkgeError(f"{out}: new facts are written as TSV or N-Triples; end the name in .tsv or .nt")

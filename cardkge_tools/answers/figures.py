@@ -28,8 +28,8 @@ FIRST, SECOND, THIRD = (  # dark, light and in between, so that they differ in g
     {"color": "0.35", "linestyle": ":", "marker": "^"},
 )
 CURVES = FIRST, SECOND, THIRD, *({**style, "color": "black", "marker": "d"} for style in (FIRST, SECOND, THIRD))
-VIOLINS = ("#9ecae1", "#e6781e")  # black lines are seen on both
-PANELS = 48  # of a figure; more cannot be read
+VIOLINS = ("#9ecae1", "#e6781e")  # black lines show on both
+PANELS = 48  # panels of a figure; more cannot be read
 
 
 def import_pyplot(path):
@@ -51,9 +51,9 @@ def import_pyplot(path):
 
 @contextlib.contextmanager
 def drawing(pyplot, path, lines, columns, size):
-    """A figure and the flat array of its lines * columns panels, saved at `path` when all is drawn."""
+    """A figure and the flat array of its lines * columns panels; saved at `path` once it is drawn."""
     with pyplot.style.context(["default", STYLE]), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of letters that the font lacks: a box is drawn for each
+        warnings.simplefilter("ignore", UserWarning)  # about letters that the font lacks: each is drawn as a box
         os.environ.setdefault("SOURCE_DATE_EPOCH", "0")  # some formats hold a date: equal runs, equal bytes
         figure, axes = pyplot.subplots(lines, columns, figsize=size, squeeze=False, layout="constrained")
         try:
@@ -77,7 +77,8 @@ def small_png(content):
 
 
 def shortened(name, width, line=100):
-    """A name in lines of text for matplotlib, where dollars begin a formula; without its middle if it is too long."""
+    """A name as lines of text for matplotlib, dollar signs escaped (they begin a formula); a long one loses its
+    middle."""
     name = name.encode("utf-8", "surrogateescape").decode(
         "utf-8", "replace"
     )  # a path may hold bytes of other encodings
@@ -106,7 +107,7 @@ def set_scale(axis, values, label, span=100, ends=()):
 
 
 def folder_names(runs):
-    """The names of the folders, without those above them where that tells them apart."""
+    """The names of the folders, without their parents where the names alone differ."""
     names = [Path(folder).resolve().name for folder in runs]
     return names if len(set(names)) == len(names) else list(runs)
 
@@ -144,13 +145,13 @@ def plot_violations(pyplot, found, path, labels):
 
 
 def draw_violins(axis, relation, parts):
-    """One panel; returns what stands in the legend for the runs, a median, the quartiles and a bound."""
+    """One panel; returns its legend entries for the runs, a median, the quartiles and a bound."""
     lower, upper = parts[0]["lower"], parts[0]["upper"]
     bounds = [bound for bound in (lower, upper) if math.isfinite(bound)]
     # from a span of some 50 on, the quartiles of the lower of two violins could not be told apart on a linear scale
     scale = set_scale(axis, [x for v in parts for x in v["sums"].tolist()] + bounds, "$X_{hr}$", span=50)
     low, top = scale.transform(axis.get_ylim())
-    seen = [(scale.transform(v["sums"]) - low) / (top - low) for v in parts]  # whose density is drawn: places, 0 to 1
+    seen = [(scale.transform(v["sums"]) - low) / (top - low) for v in parts]  # places of the density, 0 to 1
     bodies = axis.violinplot(seen, widths=0.85, showextrema=False)["bodies"]
     for place, (body, colour, v) in enumerate(zip(bodies, VIOLINS, parts, strict=False), 1):
         corners = body.get_paths()[0].vertices
@@ -206,9 +207,7 @@ def plot_history(pyplot, run, path, title):
 def plot_times(pyplot, runs, path):
     """MRR on valid over the seconds of training, a curve for each of some runs, folder -> run."""
     if len(runs) > len(CURVES):
-        raise CardkgeError(
-            f"--plot: {len(runs)} runs; of more than {len(CURVES)} curves none can be told apart; give fewer"
-        )
+        raise CardkgeError(f"--plot: {len(runs)} runs; more than {len(CURVES)} curves cannot be told apart; give fewer")
     with drawing(pyplot, path, 1, 1, (8, 5 + 0.3 * len(runs))) as (figure, axes):
         for name, run, style in zip(folder_names(runs), runs.values(), CURVES):
             _, seconds, mrr, _ = zip(*valid_times(run), strict=True)
@@ -250,8 +249,8 @@ def plot_lambda(pyplot, points, path, title):
 
 
 def plot_facts(pyplot, measures, details, path):
-    """How far the probabilities of `evaluate_sets` can be trusted: promised and found precision in bins; precision
-    against recall, with what was accepted; expected counts against true ones."""
+    """How far the probabilities of `evaluate_sets` can be trusted: promised and kept precision in bins; precision
+    against recall, with the accepted point; expected counts against true ones."""
     with drawing(pyplot, path, 1, 3, (13, 4.4)) as (_, axes):
         reliability, curve, counts = axes
         mean_p, share, _ = details["bins"]

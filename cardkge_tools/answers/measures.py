@@ -23,20 +23,21 @@ from cardkge_tools.graph.spelling import Known
 from cardkge_tools.shell.files import read_fields
 from cardkge_tools.shell.terminal import counted
 
-MOST_TAILS = 3  # known tails: parts are of 0, 1, 2, and this many or more
+MOST_TAILS = 3  # known tails: the parts have 0, 1, 2, and this many or more
 STEPS, EDGE = 5000, 40.0  # bins of log odds from -EDGE to EDGE, this many for each unit
 
 
 def log_odds_bins(p, floor):
-    """The bin (int) of each p in [0, 1], by its log odds; bins grow with p, that of p <= floor is 0."""
+    """The bin (int) of each p in [0, 1], by its log odds; bins grow with p, and p <= floor is in bin 0."""
     with np.errstate(divide="ignore"):
         x = np.clip(np.log(p) - np.log1p(-p), -EDGE, EDGE)
     return np.where(p > floor, np.ceil((x + EDGE) * STEPS), 0).astype(np.int64)
 
 
 def cumulative_counts(hits, others):
-    """(found, taken, hits), (k,) each, of candidates in bins, worst first, hits (m,) facts and others (m,) in each: the
-    facts and the candidates down to each of the k bins that hold any, best first, and the facts in that bin alone."""
+    """(found, taken, hits), (k,) each, from hits (m,), the facts, and others (m,), the other candidates, in each bin,
+    worst bin first. For the k bins that hold any candidate, best first: the facts and the candidates down to that bin,
+    and the facts in that bin alone."""
     hits, others = hits[::-1], others[::-1]
     held = np.flatnonzero(hits + others)
     hits, others = hits[held], others[held]
@@ -46,7 +47,7 @@ def cumulative_counts(hits, others):
 @dataclass(frozen=True)
 class SetOptions(Scope):
     """How `evaluate_sets` accepts: candidates with p > least, or as many, best first, as have a mean p of at least
-    `precision`. truth: a Truth, in the place of the scope and of test."""
+    `precision`. truth: a Truth in place of the scope and of test."""
 
     least: float = 0.5
     precision: float | None = None
@@ -54,7 +55,7 @@ class SetOptions(Scope):
 
     @property
     def floor(self):
-        """What is more probable than this may be accepted."""
+        """Candidates more probable than this may be accepted."""
         return self.least if self.precision is None else start_of(self.precision)
 
 
@@ -72,7 +73,7 @@ def read_truth(path, run):
     """(Truth, a sentence on lines left out or None) of a file with `head<TAB>relation<TAB>number of true
     tails<TAB>those that are entities<TAB>number of the others` a line, with spaces between the entities.
 
-    A name with spaces in it is read as long as can be. Lines of an unknown head or relation are left out. CardkgeError,
+    A name with spaces is read as long as possible. Lines of an unknown head or relation are left out. CardkgeError,
     naming the line: other fields, an unknown tail, numbers that do not add up, the same (h, r) twice, nothing left."""
     entities, relations = (
         Known(x, run.prefixes, kind) for x, kind in ((run.entities, "entity"), (run.relations, "relation"))
@@ -115,8 +116,7 @@ def read_truth(path, run):
 
 
 def _names_in(words, known, most):
-    """The names of entities, each of up to `most` words, that stand one after the other; None for a word that begins
-    none."""
+    """The names of entities, each of up to `most` words, one after the other; None for a word that begins no name."""
     found, at = [], 0
     while at < len(words):
         lengths = range(min(most, len(words) - at), 0, -1)
@@ -128,8 +128,8 @@ def _names_in(words, known, most):
 
 class Tally:
     """What `evaluate_sets` adds up, block by block in any order; only integers and values kept by pair, so that no
-    figure depends on the order. measured (n,) bool: the pairs whose candidates count; least: what is more probable may
-    be accepted; floor: what is not is in bin 0."""
+    figure depends on the order. measured (n,) bool: the pairs whose candidates count; least: candidates more probable
+    may be accepted; floor: candidates at most so probable are in bin 0."""
 
     def __init__(self, measured, least, floor):
         bins = int(2 * EDGE * STEPS) + 1
@@ -139,7 +139,7 @@ class Tally:
         self.expected, self.squares, self.log_loss = np.zeros(pairs), np.zeros(pairs), np.zeros(pairs)
         self.known, self.contradicted = np.zeros(pairs, np.int64), np.zeros(pairs, bool)
         self.likely = {}  # first pair of a block -> (p, is a fact) of the candidates with p >= 0.1
-        self.accepted = {}  # the same, and pairs and tails, of the candidates that their (h, r) has room for
+        self.accepted = {}  # the same, and pairs and tails, of the candidates for which (h, r) has room
 
     def add(self, first, last, decoded, facts, neither, room):
         """A block of pairs: their Decoded, which candidates are facts (m,), or may be (neither, (m,)), room for new
@@ -150,7 +150,7 @@ class Tally:
         counted = here[row] & ~neither
         hits = np.bincount(bins[facts & counted], minlength=len(self.hits))
         others = np.bincount(bins[~facts & counted], minlength=len(self.hits))
-        others[0] += decoded.candidates[here].sum() - np.count_nonzero(here[row])  # those not looked at
+        others[0] += decoded.candidates[here].sum() - np.count_nonzero(here[row])  # those that the Decoder left out
         with self.lock:
             self.hits += hits
             self.others += others
@@ -181,17 +181,17 @@ def calibration_bins(p, facts, bins=15):
 
 
 def evaluate_sets(model, calibration, bounds, dataset, threads=None, progress=None, **options):
-    """How good the answers to all (h, ?) in scope are, against test, or those of a Truth; train and valid are known.
+    """How good the answers to all (h, r, ?) in scope, or to those of a Truth, are against test; train and valid are
+    known.
 
-    bounds: Bounds (a CountPrior too), (R, 2) or None. options: those of SetOptions. Accepted is what `complete` writes:
-    for each (h, r), and then for each (r, t), at most as many as its upper bound leaves room for. Returns (measures,
-    details): a dict of numbers, and what the figures show; "parts" in it is of `promised_and_kept`, by relation and by
-    the number of known tails. CardkgeError where no fact of test is new.
+    bounds: Bounds (a CountPrior too), (R, 2) or None. options: those of SetOptions. The accepted facts are those that
+    `complete` writes: for each (h, r), and then for each (r, t), at most as many as its upper bound leaves room for.
+    Returns (measures, details): a dict of numbers, and the data of the figures; its "parts" are those of
+    `promised_and_kept`, by relation and by the number of known tails. CardkgeError where no fact of test is new.
 
-    Of a Truth the facts are the tails that can be answered: entities of the graph, loops only where these are
-    candidates. Facts of test that it lacks are neither true nor false, and left out of every figure; (h, r) without a
-    true tail have a part in what is accepted, promised and kept alone.
-    """
+    The facts of a Truth are its tails that are entities of the graph, and loops only where these are candidates. Facts
+    of test that it lacks are neither true nor false and left out of every figure; (h, r) without a true tail enter only
+    the accepted, promised and kept figures."""
     how, n, r = SetOptions(**options), model.n_entities, model.n_relations
     train, valid, test = (checked_triples(x, n, r) for x in (dataset.train, dataset.valid, dataset.test))
     known = KnownTails(np.concatenate((train, valid)), n, r)
@@ -218,7 +218,7 @@ def evaluate_sets(model, calibration, bounds, dataset, threads=None, progress=No
     decoder = Decoder(model, calibration, bounds, known, KnownAndLoops(known, irreflexive), wanted)
     tally = Tally(measured, how.floor, decoder.floor)
     limits, true_counts = decoder.bounds.of(relations, heads), known.joined(facts).count(heads, relations)
-    least = np.where(calibration.unseen_of(relations) > 0, 0.0, limits[:, 0])  # else tails outside the graph make it up
+    least = np.where(calibration.unseen_of(relations) > 0, 0.0, limits[:, 0])  # or tails outside the graph count
 
     def consume(first, last, decoded):
         pair = first + decoded.row
@@ -250,8 +250,8 @@ def evaluate_sets(model, calibration, bounds, dataset, threads=None, progress=No
 
 
 def _measures(tally, taken_for_facts, n_facts, bounds, true_counts):
-    """The dict of measures and the details behind the figures, of a finished Tally; taken_for_facts: of what is
-    accepted, best first, p, whether it is a fact, and whether its pair is measured."""
+    """The dict of measures and the details behind the figures, of a finished Tally; taken_for_facts: for the accepted,
+    best first, p, whether each is a fact, and whether its pair is measured."""
     found, taken, hits = cumulative_counts(tally.hits, tally.others)
     p, is_fact, of_measured = taken_for_facts
     right, likely = float(is_fact.sum()), tally.joined(tally.likely)

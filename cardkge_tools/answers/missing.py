@@ -1,9 +1,8 @@
-"""What is missing: how many facts train lacks, by relation, and the share of them that a split holds.
+"""The facts that train lacks: how many, by relation, and the share of them that a split holds.
 
-Valid and test are facts that train lacks. How many no file has can be told where numbers of tails are known *exactly*:
-the deficit of all heads together. Elsewhere it must be given, taken from the relations that have numbers, or assumed to
-be none.
-"""
+Train lacks the facts of valid and test. How many facts no file has follows where numbers of tails are known *exactly*:
+it is the deficit of all heads together. Elsewhere it must be given, taken from the relations with numbers, or assumed
+to be 0."""
 
 import re
 from dataclasses import dataclass, replace
@@ -16,9 +15,9 @@ from cardkge_tools.graph.spelling import Known
 from cardkge_tools.shell.files import read_fields
 
 FEWEST = 20  # facts missing from train: with fewer, noise decides; v_r is then that of all relations together
-MOST = 1 - 1e-6  # of a share: with all of it known there would be no new fact, however sure
-OPEN, MOST_UNSEEN = 0.1, 0.95  # u_r above which r may have unseen tails, and the most that it is taken for
-KEYS = "valid", "test", "missing", "missing_from"  # in calibration.json: V_r, T_r, M_r and where that is from
+MOST = 1 - 1e-6  # of a share: at 1 no new fact would be left
+OPEN, MOST_UNSEEN = 0.1, 0.95  # r may have unseen tails where u_r is above OPEN; above MOST_UNSEEN u_r counts as that
+KEYS = "valid", "test", "missing", "missing_from"  # in calibration.json: V_r, T_r, M_r and the source of M_r
 SOURCES = "given", "numbers", "assumed", "pooled"
 
 
@@ -27,13 +26,11 @@ class Missing:
     """How many facts of each relation train lacks: arrays (R,).
 
     valid, test: V_r and T_r, facts of valid that train lacks, of test that both lack; elsewhere: M_r, float64, true
-    facts between entities of the graph that no file has; source: where M_r is from, one of SOURCES; limit: the most
-    that upper bounds leave for M_r, inf where a head has none; share: v_r in (0, 1), the part of what train lacks that
-    valid holds; unseen: u_r, of `unseen_tails`; others: v_r of the heads without an
-    exact number, for which M_r is assumed to be 0 where it is by numbers (None: the same); held: facts of valid and
-    test of the heads that M_r is of (None: all). notes: sentences for the
-    user.
-    """
+    facts between entities of the graph that no file has; source: the source of M_r, one of SOURCES; limit: the largest
+    M_r that upper bounds allow, inf where a head has none; share: v_r in (0, 1), the part of the facts that train lacks
+    which valid holds; unseen: u_r of `unseen_tails`; others: v_r of the heads without an exact number, for which M_r is
+    taken as 0 where it comes from numbers (None: the same); held: facts of valid and test of the heads that M_r counts
+    (None: all). notes: sentences for the user."""
 
     valid: np.ndarray
     test: np.ndarray
@@ -47,9 +44,9 @@ class Missing:
     held: np.ndarray | None = None
 
     def known_share(self, known):
-        """s_r (R,), the part of what train lacks that is known where train ("train"), valid too ("valid") or all splits
-        ("all") are. Where M_r is assumed to be 0, test is all that is missing, and p speaks of facts like those of
-        test, even where these are known: then s_r is that of valid."""
+        """s_r (R,), the part of the facts that train lacks which is known, with train known ("train"), train and valid
+        ("valid") or all splits ("all"). Where M_r is assumed to be 0, test is all that is missing, and p is about facts
+        like those of test, even when these are known: then s_r is that of "valid"."""
         if known == "train":
             return np.zeros(len(self.share))
         if known == "valid":
@@ -60,25 +57,24 @@ class Missing:
         return np.where(assumed, self.share, np.minimum(np.maximum(held, self.share), MOST))
 
     def unseen_before(self, scope, with_lower):
-        """(R,): how many unseen tails (h, r) has on the average, as u_r says it: of the new tails of all (h, r) in
-        scope valid / v are entities, a part 1 - u_r. 0 where the range is closed, u_r <= OPEN, or no lower bound asks
-        for tails. scope, with_lower: a relation id for each (h, r), and for each with a lower bound."""
+        """(R,): how many unseen tails (h, r) has on average, by u_r: valid / v of the new tails of all (h, r) in scope
+        are entities, and these are a part 1 - u_r of all. 0 where the range is closed (u_r <= OPEN) or no lower bound
+        requires tails. scope, with_lower: a relation id for each (h, r), and for each with a lower bound."""
         n, u = len(self.share), np.minimum(self.unseen, MOST_UNSEEN)
         new = np.maximum(self.valid, 0.5) / self.share / np.maximum(np.bincount(scope, minlength=n), 1)
-        asked = (u > OPEN) & (np.bincount(with_lower, minlength=n) > 0)
-        return np.where(asked, u / (1 - u) * new, 0.0)
+        required = (u > OPEN) & (np.bincount(with_lower, minlength=n) > 0)
+        return np.where(required, u / (1 - u) * new, 0.0)
 
     def rows(self):
-        """What calibration.json says of each relation."""
+        """A dict for each relation, as calibration.json keeps it."""
         columns = self.valid.tolist(), self.test.tolist(), self.elsewhere.tolist(), self.source
         rows = [dict(zip(KEYS, row, strict=True)) for row in zip(*columns, strict=True)]
-        return (
-            rows if self.held is None else [row | {"held": x} for row, x in zip(rows, self.held.tolist(), strict=True)]
-        )
+        held = [] if self.held is None else self.held.astype(float).tolist()
+        return [row | {"held": x} for row, x in zip(rows, held, strict=True)] if held else rows
 
     @classmethod
     def of_rows(cls, rows, share):
-        """The Missing of `rows`, with v_r (R,); None where they do not say it. ValueError where one is damaged."""
+        """The Missing of `rows`, with v_r (R,); None where they lack it. ValueError where a row is damaged."""
         if not rows or not all(key in rows[0] for key in KEYS):
             return None
         *numbers, source = ([row[key] for row in rows] for key in KEYS)
@@ -94,13 +90,13 @@ def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
     """The Missing of a graph (SPEC: M_r, v_r).
 
     dataset: a Dataset, or anything with train, valid, test (n, 3), n_entities, n_relations and relations (names);
-    bounds: Bounds; given: {relation id: M_r}; elsewhere: "none", what is missing of relations without numbers is
-    assumed to be 0, or "pooled", the same part of what is recorded as in the relations that have numbers.
+    bounds: Bounds; given: {relation id: M_r}; elsewhere, for relations without numbers: "none", M_r is assumed to be 0,
+    or "pooled", M_r is the same part of the recorded facts as in the relations with numbers.
 
-    Of a relation r with exact bounds (lower = upper = n) for some (h, r) in scope, D_r is the sum over these of n less
+    Where relation r has exact bounds (lower = upper = n) for some (h, r) in scope, D_r is the sum over these of n less
     the tails in any file, signed: a fact too many cancels one too few. M_r = (1 - u_r) D_r, u_r of `unseen_tails`, and
-    v_r = V_r / (V_r + T_r + M_r), with V_r and T_r of these heads alone, unless that is useless, which is said.
-    """
+    v_r = V_r / (V_r + T_r + M_r), with V_r and T_r of these heads alone, unless these are too few for a share: a note
+    says so."""
     n, names = dataset.n_relations, dataset.relations
     sizes = dataset.n_entities, n
     train = KnownTails(dataset.train, *sizes)
@@ -164,8 +160,8 @@ def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
 
 def _of_heads(by_numbers, held, of_exact, share):
     """`others` and `held` of a Missing. held, of_exact: two arrays (R,), facts of valid and of test, and those of heads
-    with an exact number. Of heads without one v is the share of valid in what both hold of them, of all where that is
-    little."""
+    with an exact number. For heads without one v is the share of valid in the facts that both hold for them, or for all
+    heads where these are few."""
     valid, test = (all_of - part for all_of, part in zip(held, of_exact, strict=True))
     few = valid + test < FEWEST
     valid, both = np.where(few, held[0], valid), np.where(few, sum(held), valid + test)
@@ -174,8 +170,8 @@ def _of_heads(by_numbers, held, of_exact, share):
 
 
 def with_share(missing, share):
-    """The Missing of the same splits in which valid holds this share of what train lacks, in each relation; where that
-    leaves something for elsewhere, M_r is in proportion to what is held out of the relation, and given."""
+    """The Missing of the same splits in which valid holds this share of the facts that train lacks, in each relation.
+    If that leaves facts for elsewhere, M_r is in proportion to the held-out facts of r, and its source is "given"."""
     held = missing.valid + missing.test
     beside = max(missing.valid.sum() / share / max(held.sum(), 1) - 1, 0)
     source = ["given" if beside else "assumed"] * len(held)
@@ -184,13 +180,12 @@ def with_share(missing, share):
 
 
 def unseen_tails(facts, n_relations):
-    """u_r (R,), the Good-Turing estimate of the chance that the tail of another fact of r is one that r has not been
-    seen with: the tails seen once, as a part of r's facts; 1 where r has no fact. facts: KnownTails.
+    """u_r (R,), the Good-Turing estimate of the chance that a further fact of r has a tail new to r: the number of
+    tails seen once with r, divided by the number of facts of r; 1 where r has no fact. facts: KnownTails.
 
-    Where that is OPEN or less the range is closed, and such a tail is an entity of the graph, unless it stands in no
-    other fact of the graph: of these alone u_r is the part. (Above, that part says little: where rare entities were
-    left out when the graph was made, those that are left all stand in several facts.)
-    """
+    Where u_r is OPEN or less the range is closed, and such a tail is an entity of the graph, unless it stands in no
+    other fact: then u_r counts only the tails that stand in no other fact. (Where u_r is larger, that number says
+    little: a graph made without its rare entities has only entities that stand in several facts.)"""
     n = facts.n_entities
     relations, heads, tails = facts.keys // n // n, facts.keys // n % n, facts.keys % n
     times = np.maximum(np.bincount(relations, minlength=n_relations), 1)
@@ -207,8 +202,8 @@ def read_missing(path, relations, prefixes, most):
     """{relation id: number} of a file with `relation<TAB>number` a line: true facts that no file has; most (R,): how
     many there can be.
 
-    Raises CardkgeError, naming the line: other than two fields, an unknown relation, what is no number, negative, or
-    more than there can be, a relation twice; and for a file without a line."""
+    CardkgeError, which names the line, for other than two fields, an unknown relation, a relation given twice, a value
+    that is no number, negative or more than there can be; and for a file without a line."""
     known, ids = Known(relations, prefixes, "relation"), {name: i for i, name in enumerate(relations)}
     found, seen = {}, {}
     for at, fields in read_fields(path):

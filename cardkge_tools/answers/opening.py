@@ -1,4 +1,4 @@
-"""Data sets and runs as a command names them, with a warning for what a user should know of them."""
+"""Data sets and runs as a command names them, with warnings that a user should read."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from cardkge_tools.shell.terminal import shown, warn
 
 
 def run_data(run, data=None, **where):
-    """The data set of a run, from where it is now."""
+    """The data set of a run, from `data` if given."""
     try:
         return open_data(data or run.settings.data, run.settings.columns, **where)
     except CardkgeError as error:
@@ -27,11 +27,10 @@ def run_data(run, data=None, **where):
 
 
 def align_dataset(dataset, run, skip_unknown=False):
-    """The same Dataset with the ids of `run`, whose vocabulary may be larger or in another order.
+    """The Dataset with the ids of `run`, whose vocabulary may be larger or in another order.
 
-    Raises CardkgeError, which counts the names that the run does not know and says the first three; with skip_unknown
-    the triples that have one are left out, and a warning of the data set counts them.
-    """
+    CardkgeError counts the names that the run does not know and gives the first three; with skip_unknown their triples
+    are left out instead, and a warning of the data set counts them."""
     columns, strangers = [], []
     for kind, names, known in (
         (("entity", "entities"), dataset.entities, run.entities),
@@ -72,7 +71,7 @@ def open_run(folder, data=None, skip_unknown=False, calibrated=True):
 def aligned_data(run, folder, data, skip_unknown=False, **where):
     """`run_data` with the ids of the run; a warning where these are not the run's triples, or it has learnt
     nothing yet."""
-    if run.epoch == 0:
+    if run.epoch == 0 and not run.settings.joined:
         warn(f"{folder} has completed no epoch: its parameters are still random")
     dataset = run_data(run, data, **where)
     if not same_facts(describe_data(dataset), run.data):
@@ -87,15 +86,15 @@ def aligned_data(run, folder, data, skip_unknown=False, **where):
 
 
 def open_to_measure(folder, data=None, skip_unknown=False, calibrated=True):
-    """`open_run`, with a warning where the run has learnt what it is to be measured on."""
+    """`open_run`, with a warning where the run was trained on the facts that it is to be measured on."""
     run, dataset = open_run(folder, data, skip_unknown, calibrated)
     if run.settings.final and same_facts(describe_data(dataset), run.data):
-        warn(f"{folder} was trained on the facts of valid and test too: the figures say what it remembers")
+        warn(f"{folder} was trained on the facts of valid and test too: the figures show what it remembers")
     return run, dataset
 
 
 def choose_bounds(bounds, runs, dataset):
-    """GraphBounds: those asked for, else the first run's that has any, else mined."""
+    """GraphBounds: those named, else those of the first run that has any, else mined ones."""
     own = [run.bounds for run in runs if run.bounds.any()]
     if bounds is None and own:
         return own[0]
@@ -120,7 +119,7 @@ def open_beside(folder, other, data, bounds):
 
 
 def open_histories(folders):
-    """Runs that have a history, and if they are several validations: name of the folder -> run."""
+    """Runs with a history, and with validations if there are several runs: name of the folder -> run."""
     runs, places = {}, set()
     for folder in folders:
         if Path(folder).resolve() in places:
@@ -140,7 +139,7 @@ def open_histories(folders):
 
 def read_queries(path, entities, relations, prefixes=None):
     """Yield (line number, head, relation, None) or (line number, None, relation, tail) of a file of queries;
-    CardkgeError where a line is no query, or a name is unknown."""
+    CardkgeError where a line is not a query, or a name is unknown."""
     for at, fields in read_fields(path):
         head, relation, tail = [*fields, "?", "?"][:3] if len(fields) in (2, 3) else ("", "", "")
         if (head == "?") == (tail == "?"):
@@ -152,7 +151,7 @@ def read_queries(path, entities, relations, prefixes=None):
 
 
 def _known_name(names, name, kind, where, prefixes):
-    """The name as the run spells it, with a warning where that is another way."""
+    """The name as the run spells it, with a warning where the spelling differs."""
     if name in names:
         return name
     try:

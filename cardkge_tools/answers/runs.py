@@ -1,9 +1,8 @@
 """Saved runs. A run is a folder.
 
-model.npz is the state: what training needs to go on, bit by bit. config.json says what the run is (settings, data),
-bounds.tsv and history.csv what their names say; metrics.json holds the test metrics, and calibration.json the
-calibration (calibration.Calibration), of exactly the state in model.npz, or is absent.
-"""
+model.npz is the state from which training continues, bit for bit. config.json holds settings and data; bounds.tsv and
+history.csv hold what their names say. metrics.json holds the test metrics and calibration.json the calibration
+(calibration.Calibration) of exactly the state in model.npz; either may be absent."""
 
 import contextlib
 import copy
@@ -51,14 +50,14 @@ from cardkge_tools.shell.files import (
 )
 
 SINCE_1_0 = ["schedule", "n3", "reciprocal", "softmax_candidates", "no_loops", "final", "extra_negatives"]
-SINCE_1_0 += ["relation_weight"]
+SINCE_1_0 += ["relation_weight", "joined"]
 FINAL_ANEW = "`train --final` with the run that it was made of, calibrated anew, makes it again"
-OF_1_0 = {option_name(name): getattr(Settings(), name) for name in SINCE_1_0}  # which a run of 1.0.0 does not say
+OF_1_0 = {option_name(name): getattr(Settings(), name) for name in SINCE_1_0}  # settings absent from a run of 1.0.0
 
 
 @dataclass
 class Run:
-    """A model in training: what `train` continues and `save_run` saves. An epoch under way is counted in `step`."""
+    """A model in training, which `train` continues and `save_run` saves. `step` counts within an unfinished epoch."""
 
     settings: Settings
     entities: list[str]
@@ -67,19 +66,19 @@ class Run:
     accumulators: dict  # AdaGrad's, by parameter name; empty for SGD
     bounds: GraphBounds
     epoch: int = 0  # epochs completed
-    step: int = 0  # steps completed of the next one
+    step: int = 0  # steps completed of the next epoch
     partial: dict = field(default_factory=dict)  # sums over those steps
     history: list = field(default_factory=list)  # a dict for each epoch
     best: dict | None = None  # with validation: epoch, mrr, hits@10, params
     metrics: dict | None = None  # on test: {"filtered": metrics_by_side, "raw": metrics_by_side}
-    data: dict = field(default_factory=dict)  # `describe_data` of the data it is trained on
+    data: dict = field(default_factory=dict)  # `describe_data` of its training data
     calibration: Calibration | None = None  # how its scores become probabilities
     types: Types = field(default_factory=Types)  # classes of the entities
     prefixes: Prefixes = field(default_factory=Prefixes)  # of the IRIs that the names stand for
-    notes: tuple = ()  # of a new run: what is to be said of its bounds
+    notes: tuple = ()  # remarks on the bounds of a new run
 
     def best_model(self):
-        """The model at its best validation, or as it is now where there was none."""
+        """The model at its best validation, or in its present state without validations."""
         if self.best is None:
             return self.model
         model = copy.copy(self.model)
@@ -88,12 +87,12 @@ class Run:
 
 
 def new_model(settings, n_entities, n_relations, initialise=True):
-    """The model that the settings name, initialised from their seed, or with no parameters yet. Under softmax the rows
-    of DistMult and ComplEx begin as 1e-3 N(0, 1) (Lacroix et al. 2018)."""
+    """The model that the settings name, initialised from their seed, or without parameters. Under softmax the rows of
+    DistMult and ComplEx begin as 1e-3 N(0, 1) (Lacroix et al. 2018)."""
     options = {"hidden": settings.hidden} if settings.model == "ermlp" else {}
     own = settings.model not in DIMS
     options |= {"dim": settings.dim or DIMS.get(settings.model, OWN_DIM), "dtype": settings.dtype}
-    options |= {"reciprocal": True} if settings.reciprocal else {}  # a class of one's own need not know of it
+    options |= {"reciprocal": True} if settings.reciprocal else {}  # a user's own class need not take it
     rng = np.random.default_rng([settings.seed, 0]) if initialise else None
     small = settings.loss == "softmax" and settings.model != "ermlp" and not own
     model = MODELS[settings.model](n_entities, n_relations, seed=None if small else rng, **options)
@@ -107,8 +106,8 @@ def new_model(settings, n_entities, n_relations, initialise=True):
 
 def new_run(settings, dataset, bounds=None):
     """A run before its first step: parameters initialised, entity rows projected. bounds: Bounds, or (R, 2); None: as
-    the settings name them. The run's settings are resolved: what is not given follows from the loss and the sizes of
-    the graph."""
+    the settings name them. The run's settings are resolved: those not given follow from the loss and the sizes of the
+    graph."""
     settings = settings.resolved(dataset.n_entities, dataset.n_relations, len(dataset.train))
     model = new_model(settings, dataset.n_entities, dataset.n_relations)
     model.vocabulary = vocabulary_digest(dataset.entities, dataset.relations)
@@ -138,10 +137,10 @@ def is_run(folder):
 
 
 def save_run(run, folder):
-    """Write the run to its folder, which is made if need be; files not of a run are left alone.
+    """Writes the run to its folder, which is made if need be; other files there stay as they are.
 
-    All files are written or none (`replace_files`): a full disk leaves the old state whole. Parameters that are not
-    finite are refused.
+    Either all files are written or none (`replace_files`): a full disk leaves the old state whole. CardkgeError where a
+    parameter is not finite.
 
     The bytes of model.npz depend on the settings and the state alone, not on time or place (in
     mid-epoch they hold the seconds that the epoch took so far).
@@ -166,12 +165,12 @@ def save_run(run, folder):
 
 
 def save_metrics(run, folder):
-    """Write metrics.json of a run that is saved but for its metrics."""
+    """Writes metrics.json of a run whose other files are saved."""
     replace_file(Path(folder) / "metrics.json", lambda file: file.write(json_bytes(run.metrics)))
 
 
 def save_calibration(run, folder):
-    """Write calibration.json of a run that is saved but for its calibration."""
+    """Writes calibration.json of a run whose other files are saved."""
     content = calibration_bytes(run.calibration, run.relations, _kept_epoch(run))
     replace_file(Path(folder) / "calibration.json", lambda file: file.write(content))
 
@@ -182,13 +181,13 @@ def _kept_epoch(run):
 
 
 def load_run(folder, calibrated=True):
-    """The Run that save_run wrote; calibrated=False: without its calibration, which may be damaged. Every fault is a
-    CardkgeError that names the file.
+    """The Run that save_run wrote; calibrated=False: without its calibration, which may be damaged. CardkgeError, which
+    names the file, for every fault.
 
     Nothing is unpickled. Arrays keep their dtype and every bit.
     """
     folder = Path(folder)
-    if not os.path.isdir(folder):  # unlike Path's, these take what is unreadable for absent
+    if not os.path.isdir(folder):  # unlike Path's, these take an unreadable path for an absent one
         found = "is a file, not the folder of a run" if os.path.exists(folder) else "no such run"
         raise CardkgeError(f"{folder}: {found}; give a folder that train has written")
     if not os.path.exists(folder / "config.json"):
@@ -237,7 +236,7 @@ def load_run(folder, calibrated=True):
 
 
 def load_calibration(run, folder):
-    """Reads the calibration of a run that was loaded without; CardkgeError as in `load_run`."""
+    """Reads the calibration of a run that was loaded without it; CardkgeError as in `load_run`."""
     try:
         run.calibration = read_calibration(Path(folder) / "calibration.json", run.relations, _kept_epoch(run))
     except CardkgeError as error:  # `calibrate` refuses a final run
@@ -245,7 +244,7 @@ def load_calibration(run, folder):
 
 
 def valid_times(run):
-    """Of each validation: epoch, seconds of training until then, and the filtered MRR and hits@10 on valid."""
+    """For each validation: epoch, seconds of training until then, and filtered MRR and hits@10 on valid."""
     seconds = np.cumsum([record["seconds"] for record in run.history])
     return [
         (record["epoch"], float(second), record["valid_mrr"], record["valid_hits@10"])
@@ -272,7 +271,7 @@ def _config(run):
 
 
 def _fixed(settings):
-    """The settings that no resumed run may change. epochs may grow and the data may move."""
+    """The settings that a resumed run must keep. epochs may grow, and the data may move."""
     return {name: value for name, value in settings.items() if name not in ("epochs", "data", "patience")}
 
 
@@ -306,14 +305,14 @@ def _arrays(run):
 
 
 def bounds_digest(bounds):
-    """Of the bounds (R, 2) of every head, and of those of classes and inverses."""
+    """A digest of the bounds (R, 2) of every head, and of those of classes and inverses."""
     digest = hashlib.sha256(np.ascontiguousarray(bounds.tables[0], "<f8"))
     digest.update(tsv_text(bounds.special).encode())
     return digest.hexdigest()
 
 
 def _texts(run):
-    """The files of a run that say something of its graph: name -> bytes; bounds, and classes and prefixes if any."""
+    """The files of a run about its graph, name -> bytes: bounds, and classes and prefixes if any."""
     plain = [Bound(name, *row) for name, row in zip(run.relations, run.bounds.tables[0].tolist(), strict=True)]
     texts = {"bounds.tsv": tsv_text([*plain, *run.bounds.special])}
     if run.types.classes:
@@ -325,7 +324,7 @@ def _texts(run):
 
 def _read_texts(folder, entities, relations):
     """(Types, Prefixes, GraphBounds) of the files that `_texts` makes. A class that is not in types.tsv has no member
-    among the entities, and may have bounds all the same."""
+    among the entities, but may have bounds."""
     types, prefixes = read_types(folder / "types.tsv", entities), read_prefixes(folder / "prefixes.tsv")
     stated = read_tsv(folder / "bounds.tsv", Vocabulary(entities, relations, None))
     return types, prefixes, GraphBounds(stated, relations, types, entities)
@@ -356,7 +355,7 @@ def read_config(folder):
     for part, found, expected in zip(("settings", "data"), parts, wanted, strict=True):
         if not isinstance(found, dict):
             raise CardkgeError(f"{path}: it has no object {part!r}; {REMEDY}")
-        for name in sorted((found.keys() ^ expected.keys()) - {"facts"}):  # which runs of version 1.0 do not have
+        for name in sorted((found.keys() ^ expected.keys()) - {"facts"}):  # absent from runs of version 1.0
             fault = "unknown" if name in found else "missing"
             raise CardkgeError(f"{path}: {name!r} in {part!r} is {fault}; {REMEDY}")
         for name, kind in expected.items():
@@ -372,11 +371,11 @@ def read_config(folder):
 
 
 def _read_arrays(path):
-    """The arrays of an npz file, by name; CardkgeError for whatever is wrong with it."""
+    """The arrays of an npz file, by name; CardkgeError for any fault."""
     try:
         with zipfile.ZipFile(path), np.load(path, allow_pickle=False) as stored:  # np.load alone takes more than zip
             return {name: stored[name] for name in stored.files}
-    # zip, zlib, header, memory and object faults come as a dozen unrelated classes
+    # zip, zlib, header, memory and object faults raise a dozen unrelated classes
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, OSError) and error.strerror:
@@ -421,12 +420,12 @@ def _check_arrays(path, group, arrays, shapes, dtype):
         else:
             continue
         raise CardkgeError(f"{path}: {group}.{name} is {fault}; {REMEDY}")
-    if group != "accumulators":  # which an overflow may have left infinite, to no other harm
+    if group != "accumulators":  # an overflow may have left these infinite, which does no other harm
         check_finite(arrays, f"{path}: {group}")
 
 
 def _history_text(history):
-    """history.csv: a line per epoch; columns in order of first appearance, empty where absent."""
+    """history.csv: a line for each epoch; columns in order of first appearance, empty where absent."""
     columns = list(dict.fromkeys(["epoch", *(name for record in history for name in record)]))
     rows = [{name: int(x) if name == "epoch" else float(x) for name, x in record.items()} for record in history]
     return csv_text(columns, rows)

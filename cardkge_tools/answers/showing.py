@@ -22,7 +22,7 @@ from cardkge_tools.shell.terminal import counted, counter, interval, shown, tabl
 
 
 def calibrate_command(folder, data, how, threads, json_file):
-    """`calibrate`, with a Fitting: what came of it as a table, or as JSON, what calibration.json says."""
+    """`calibrate`, with a Fitting: the result as a table, or calibration.json as JSON."""
     run, dataset = open_run(folder, data, calibrated=False)
     missing = calibrate_run(run, dataset, folder, threads, how, quiet=is_stdout(json_file))
     if write_report(json_file, read_json(Path(folder) / "calibration.json")):
@@ -30,7 +30,7 @@ def calibrate_command(folder, data, how, threads, json_file):
 
 
 def show_calibration(run, missing):
-    """A line for each relation: what is missing of it, and what a score means there."""
+    """A line for each relation: how many facts are missing, and what a score means."""
     parameters = run.calibration.parameters
     columns = {
         "relation": run.relations,
@@ -53,7 +53,7 @@ def show_calibration(run, missing):
 
 
 def _most_missing(source, limit):
-    """How many facts upper bounds leave for elsewhere; nothing where there is no such limit, or numbers say more."""
+    """How many facts upper bounds leave for elsewhere; "" where there is no such limit, or numbers tell more."""
     return "" if source == "numbers" or math.isinf(limit) else f"{limit:,.0f}"
 
 
@@ -67,8 +67,8 @@ SHARES = "ap", "best_f1", "f1", "precision", "recall"  # shown in percent
 
 @dataclass(frozen=True)
 class Measuring:
-    """What `evaluate --sets` is told: as `SetOptions`; bounds as `bounds_in_use` takes them; truth: a file of whole
-    answers; by: the parts that are shown, of "relation" and "known"; plot: a file to draw in."""
+    """The options of `evaluate --sets`: those of `SetOptions`; bounds as in `bounds_in_use`; truth: a file of whole
+    answers; by: the parts to show, of "relation" and "known"; plot: a file for the figure."""
 
     min_probability: float = 0.5
     precision: float | None = None
@@ -80,7 +80,7 @@ class Measuring:
 
 
 def evaluate_command(folder, data, how, threads, json_file):
-    """`evaluate --sets` (how: Measuring): tables, and JSON and figures where they are asked for."""
+    """`evaluate --sets` (how: Measuring): tables; JSON and figures on request."""
     pyplot = import_pyplot(how.plot) if how.plot else None
     run, dataset = open_to_measure(folder, data)
     calibration, truth = calibrated_run(run, folder), None
@@ -109,7 +109,7 @@ def evaluate_command(folder, data, how, threads, json_file):
 
 
 def disowned(path, truth, run, dataset):
-    """A sentence on the facts of train and valid that whole answers lack, None where there is none."""
+    """A sentence on the facts of train and valid that whole answers lack, or None."""
     pairs, facts = set(zip(truth.heads.tolist(), truth.relations.tolist())), set(map(tuple, truth.triples.tolist()))
     lacking = [f for f in map(tuple, known_triples(dataset, "valid").tolist()) if f[:2] in pairs and f not in facts]
     if not lacking:
@@ -120,7 +120,7 @@ def disowned(path, truth, run, dataset):
 
 
 def what_is_true(missing, truth):
-    """What stands beside the precision: what counts as true."""
+    """The remark beside the precision: which facts count as true."""
     if truth is not None:
         return "the whole answers are known"
     if missing is not None and "assumed" not in missing.source and not (missing.elsewhere > 0).any():
@@ -150,7 +150,7 @@ def show_parts(by, parts):
 
 
 def warn_of_parts(run, parts, truth):
-    """One line on the parts in which promised and kept are far apart, the three worst by name."""
+    """Warns in one line of the parts in which promised and kept are far apart, the three worst by name."""
     missing, far = run.calibration.missing, []
     for by, of in parts.items():
         for i in broken_promises(of["accepted"], of["promised"], of["kept"]).tolist():
@@ -166,7 +166,7 @@ def warn_of_parts(run, parts, truth):
 
 
 def show_facts(measures, conditioned, truth, what_counts):
-    """The measures of `evaluate_sets` as a table of two columns, with what each is."""
+    """The measures of `evaluate_sets` as a table, with an explanation of each."""
     names = ("fact of test", "facts of test") if truth is None else ("fact that is missing", "facts that are missing")
     percent = {name: "-" if measures[name] is None else f"{100 * measures[name]:.2f} %" for name in SHARES}
     threshold = measures["threshold"]
@@ -202,8 +202,8 @@ def _percent(value):
 
 @dataclass(frozen=True)
 class Shown:
-    """Which completions `predict` shows: the first `top` with p of at least min_probability, known ones too or not, and
-    X_hr (x) under softmax too. bounds: as `bounds_in_use` takes them."""
+    """Which completions `predict` shows: the first `top` with p of at least min_probability, without known ones if
+    hide_known; x: X_hr even under softmax; bounds as in `bounds_in_use`."""
 
     top: int = 10
     min_probability: float = 0.0
@@ -212,7 +212,7 @@ class Shown:
     bounds: str | None = None
 
     def of(self, completions):
-        """An iterator over those of some completions."""
+        """An iterator over the completions to show."""
         shown = (
             each
             for each in completions
@@ -223,7 +223,7 @@ class Shown:
 
 def show_completions(folder, query, shown, data, json_file=None):
     """The likeliest tails of (head, relation, None), or heads of (None, relation, tail), as a table; and how many are
-    expected, beside the bound. query: the three names; json_file: also as JSON."""
+    expected, beside the bound. query: the three names; json_file: a file for the same as JSON."""
     answers, (head, relation, tail) = Answers(folder, data, shown.hide_known, shown.bounds), query
     run, with_x = answers.run, shown.x or not answers.softmax
     r = id_of(run.relations, relation, "relation", run.prefixes)
@@ -246,13 +246,13 @@ def show_completions(folder, query, shown, data, json_file=None):
 
 
 def show_count(answers, answer, n_shown, with_x):
-    """The lines below the tails of a head, n_shown of the known ones among them."""
+    """The lines below the tails of a head; n_shown of the known tails are in the table."""
     count, bound = answer.count, f"bound {interval(*answer.count.bound)}{answers.source}"
     if answers.calibrated:
         none = f"; {'no bounds are in use' if answers.run.bounds.any() else 'the run has no bounds'}"
         given = answers.soft if answers.conditioned else f"{none}, and is not conditioned"
         click.echo(f"{_expected('count', count, count.known - n_shown)}, {bound}{given}{count.said}")
-        say_contradicted(answers, count)
+        say_contradicted(count)
     if with_x:
         click.echo(f"X_hr = {answer.x:.2f}, {bound}")
     elif not answers.calibrated:
@@ -260,21 +260,22 @@ def show_count(answers, answer, n_shown, with_x):
 
 
 def _expected(what, count, hidden=0):
-    """How many tails (or heads) are expected, and how many of them are known."""
+    """The words for how many tails (or heads) are expected, and how many of them are known."""
     beyond = f", {hidden} of them not shown" if hidden else ""
     return f"expected {what} = {count.expected:.2f}, {count.known} known{beyond}"
 
 
-def say_contradicted(answers, count):
+def say_contradicted(count):
     """A line where the bound of a Count cannot hold: it is left out of account, and nothing new is expected."""
-    lower, upper = count.bound
-    if answers.conditioned and not answers.soft and not lower - 1e-9 <= count.expected <= upper + 1e-9:
-        why = f"{counted(count.known, 'is', 'are')} known" if count.known > upper else "too few can be answered"
+    if count.contradicted:
+        why = (
+            f"{counted(count.known, 'is', 'are')} known" if count.known > count.bound[1] else "too few can be answered"
+        )
         click.echo(f"the data contradicts this bound ({why}): it is ignored, and nothing new is predicted")
 
 
 def show_heads(answers, answer, chosen, found, with_x):
-    """The table of heads, found (headers, rows) and the counts of each, and the line on how many heads there are."""
+    """The table of heads, from found (headers, rows) and the Count of each, and the line on the number of heads."""
     headers, rows = found
     columns = {}
     if answers.calibrated:
@@ -291,14 +292,15 @@ def show_heads(answers, answer, chosen, found, with_x):
     if answer.count:
         hidden = answer.count.known - sum(each.known_in is not None for each in chosen)
         click.echo(f"{_expected('heads of the tail', answer.count, hidden)}, bound {interval(*answer.count.bound)}")
-        say_contradicted(answers, answer.count)
+        say_contradicted(answer.count)
 
 
 def report_of(answers, query, answer, chosen, with_x):
-    """Answers as JSON: the query, its bounds, X_hr where asked for, what the table says of each, expected counts."""
+    """Answers as JSON: the query, its bounds, X_hr where asked for, what the table says of each; where the run is
+    calibrated, expected counts, whether the data contradicts a bound, and whether new names are guesses."""
     head, relation, tail = query
     counts = [answer.count] if tail is None else [each.count for each in chosen]
-    bounds, expected = [_in_json(count.bound) for count in counts], [count.expected for count in counts]
+    bounds = [_in_json(count.bound) for count in counts]
     report = {
         "query": {"head": head, "relation": relation, "tail": tail},
         "bounds": bounds[0] if tail is None else bounds,
@@ -310,9 +312,11 @@ def report_of(answers, query, answer, chosen, with_x):
         ],
     }
     if answers.calibrated:
-        report["expected"] = expected[0] if tail is None else expected
+        for key in ("expected", "contradicted", "guesses"):
+            values = [getattr(count, key) for count in counts]
+            report[key] = values[0] if tail is None else values
     if tail is not None and answer.count:
-        known, count, bound, _ = answer.count
+        known, count, bound, *_ = answer.count
         report["heads"] = {"known": known, "expected": count, "bounds": _in_json(bound)}
     return report
 

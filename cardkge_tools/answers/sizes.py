@@ -1,4 +1,4 @@
-"""How many new tails (h, r) may have: whether there are any, and whether a lower bound asks for too many."""
+"""How many new tails (h, r) may have: whether there are any, and whether a lower bound requires too many."""
 
 import numpy as np
 
@@ -8,6 +8,12 @@ from cardkge_tools.definitions.counting import unseen_weights
 
 GUESS = 0.01  # where a lower bound is less probable than this without it, the names that meet it are guesses
 FREE = 0.1  # of the (h, r) of a fit, at least, without a lower bound: else it says nothing of guesses
+
+
+def most_tails(candidates, unseen):
+    """(n,): how many new tails (h, r) can have at most: its candidates (n,) and, where their mean (n,) is above 0, so
+    many unseen ones that a Poisson number never is above it. A lower bound that asks for more cannot hold."""
+    return candidates + np.where(unseen > 0, unseen + 10 * np.sqrt(unseen) + 30, 0)
 
 
 def chances_of_none(starts, odds, limits, weights, unseen):
@@ -31,8 +37,8 @@ def chances_of_none(starts, odds, limits, weights, unseen):
 
 
 def are_guesses(starts, odds, lower, unseen):
-    """(n,) bool: the pairs whose lower bound of new tails has a chance below GUESS without it (`chance_of_least`); odds
-    as in `chances_of_none`. Only where Chernoff's bound leaves it open are the sums of sizes needed."""
+    """(n,) bool: the pairs whose lower bound of new tails has a chance below GUESS by the model alone
+    (`chance_of_least`); odds as in `chances_of_none`. The sums of sizes serve where Chernoff's bound is not enough."""
     row = np.repeat(np.arange(len(lower)), np.diff(starts))
     p = probability(odds)
     mean, least = np.bincount(row, p, len(lower)) + unseen, np.maximum(np.ceil(lower), 0)
@@ -47,10 +53,12 @@ def are_guesses(starts, odds, lower, unseen):
 
 
 def without_lower(queries, n_relations):
-    """(R,): of the (h, r) of a fit, Turns, that have no known tail (of all, where each has one) the part that no lower
-    bound binds; of a relation without any, that of all relations. Where it is small nothing tells how many tails there
-    would be without a bound: fitted through (1, 1), odds ten times as large are as good, and no name is a guess."""
+    """(R,): of the (h, r) of a fit, Turns, that have no known tail (of all, where each of a relation has one) the part
+    that no lower bound binds; of a relation without any, that of all relations. Where it is small nothing tells how
+    many tails there would be without a bound: fitted through (1, 1), odds ten times as large are as good, and no name
+    is a guess."""
     unknown = queries.features[:, 1] == 1
-    weight = queries.weight * (unknown if unknown.any() else 1)
+    some = np.bincount(queries.relations, unknown, n_relations) > 0
+    weight = queries.weight * (unknown | ~some[queries.relations])
     asked, free = (np.bincount(queries.relations, x, n_relations) for x in (weight, weight * (queries.lower <= 0)))
     return np.where(asked > 0, free, free.sum()) / np.where(asked > 0, asked, asked.sum())

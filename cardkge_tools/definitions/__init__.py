@@ -1,1 +1,1 @@
-"""What goes beyond the paper, in plain NumPy: settings, softmax, counts, and what is measured."""
+"""The definitions beyond the paper, in plain NumPy: settings, softmax, counts and measures."""

@@ -8,30 +8,30 @@ from cardkge import CardkgeError, probability
 
 # ------------------------------------------------------------------------------------------------------------------
 
-# A candidate (h, r, t) is a triple that is not known. Three steps lead from its score to an answer; a fourth takes in
-# what is known of counts.
+# A candidate (h, r, t) is a triple that is not known. Three steps lead from its score to an answer; a fourth adds prior
+# counts.
 #
 # 1. pi, the probability that a candidate outside train is a fact, is logistic in its log softmax over the candidates of
-#    (h, r), with an offset of (h, r) and below a ceiling; each relation has its own (`calibrated_log_odds`).
-# 2. It is fitted on valid, through the bounds: valid holds a share v of the facts that train lacks, whichever they are
-#    (`thinned_likelihood`). Where a share s of them is known, a candidate that is not is a fact with p = pi (1 - s) /
-#    (1 - s pi) (Bayes; Elkan and Noto, KDD 2008): its odds o = p / (1 - p) are (1 - s) pi / (1 - pi).
+# (h, r), with an offset for (h, r), and has a ceiling; each relation has its own parameters (`calibrated_log_odds`).
+# 2. pi is fitted on valid, through the bounds: valid holds a random share v of the facts that train lacks
+#    (`thinned_likelihood`). Where a share s of them is known, a candidate, which is not known, is a fact with p = pi (1
+# - s) / (1 - s pi) (Bayes; Elkan and Noto, KDD 2008): its odds o = p / (1 - p) are (1 - s) pi / (1 - pi).
 # 3. Facts are independent given the scores: P(S) is proportional to the product of the odds of S's members, for any set
 #    S of candidates, and P(|S| = j) to e_j(o), the elementary symmetric polynomial. Given lower <= |S| <= upper,
 #    P(t in S) = o_t sum_{j=L-1}^{U-1} e_j(o without t) / sum_{j=L}^{U} e_j(o) (Chen, Dempster, Liu, Biometrika 1994).
-# 4. What is known of counts may be softer than a bound: P(|S| = j) is proportional to w_j e_j(o), for any weights w_j,
-#    and bounds are weights of 0 and 1. Let Q(j) be the probability of j new tails that the known counts of a relation
-#    teach, and M(j) that of step 2, on the average over its heads with (about) as many known tails: w_j = Q(j) / M(j).
-#    Where both agree nothing changes. (Q alone would count twice what the odds hold already; Q over the head's own M
-#    would forget what they say of this head.) Q comes from P(c), the probability that a head has c tails in all, each
+# 4. Prior counts may be softer than a bound: P(|S| = j) is proportional to w_j e_j(o), for any weights w_j,
+#    and bounds are weights of 0 and 1. Let Q(j) be the probability of j new tails by the known counts of a relation,
+# and M(j) that by step 2, averaged over its heads with (about) as many known tails: w_j = Q(j) / M(j). Where both agree
+# nothing changes. (Q alone would count evidence in the odds twice; Q over the head's own M would discard the evidence
+# about this head.) Q comes from P(c), the probability that a head has c tails in all, each
 #    known with probability s: k of c are with C(c, k) s^k (1 - s)^(c - k), P is fitted to the k by EM, and Q(j) is
 #    proportional to P(k + j) C(k + j, k) (1 - s)^j.
 
 
-# 5. A number counts all tails, candidates or not (a person's children are mostly no entities of a graph). Where the
-#    range of r is not closed the candidates are joined by *unseen* tails, a Poisson number U of them with mean mu_r:
-#    bounds are of |S| + U, so that w_j = sum_u P(U = u) [lower <= j + u <= upper] stands in step 3 (`unseen_weights`).
-#    Nothing is ever seen of them: Z' of step 2 has them whole, where it has the odds of the candidates 1 - v times.
+# 5. A number counts all tails, candidates or not (most children of a person are not entities of the graph). Where the
+# range of r is not closed, a Poisson number U of *unseen* tails with mean mu_r joins the candidates: bounds hold for
+# |S| + U, so step 3 has the weights w_j = sum_u P(U = u) [lower <= j + u <= upper] (`unseen_weights`). None of them is
+# in valid: Z' of step 2 keeps mu_r whole, while it multiplies the odds of the candidates by 1 - v.
 
 
 def log_sum_exp(scores):
@@ -42,7 +42,8 @@ def log_sum_exp(scores):
 
 
 def size_probabilities(p, most):
-    """(most + 1,) P(|S| = j) of independent candidates with probabilities p (n,); the last is of `most` and more."""
+    """(most + 1,) P(|S| = j) of independent candidates with probabilities p (n,); the last element is for `most` and
+    more."""
     sizes = np.zeros(most + 1)
     sizes[0] = 1
     for each in p:
@@ -53,9 +54,9 @@ def size_probabilities(p, most):
 
 
 def fit_counts(known, share, steps=200):
-    """P(c) (m + 1,), the probability that a head has c tails, of heads with known (n,) tails, each known with
-    probability `share` in (0, 1): step 4's EM, from equal probabilities. m is ceil(most known / share); a thousandth
-    of a head is spread evenly over the counts."""
+    """P(c) (m + 1,), the probability that a head has c tails, from heads with known (n,) tails, each tail known with
+    probability `share` in (0, 1): the EM of step 4, from equal probabilities. m is ceil(max known / share); a
+    thousandth of a head is spread evenly over the counts."""
     k, heads = np.unique(known, return_counts=True)
     counts = np.arange(math.ceil(k[-1] / share) + 1)
     seen = np.minimum(k[:, None], counts)
@@ -77,9 +78,9 @@ def log_choose(n, k):
 
 def count_weights(counts, share, known, usual, heads=math.inf):
     """w_j (m + 1,) of step 4 for a head with `known` tails: counts (c,) of `fit_counts`; usual (m + 1,): M(j), the last
-    of m and more, an average over so many heads. Ten heads with Q are added to these, so that few teach little, and
-    1e-6 to both, so that what neither expects is left as it is. Where `known` is more than was ever seen, nothing is
-    known of the count, and every weight is 1."""
+    for m and more, an average over `heads` heads. Ten heads with Q are added to M, so that few heads change little, and
+    1e-6 to both, so that sizes which neither expects keep weight 1. Where `known` exceeds every count, the counts tell
+    nothing, and every weight is 1."""
     sizes = np.arange(len(counts) - known)
     if not len(sizes):
         return np.ones(len(usual))
@@ -92,8 +93,8 @@ def count_weights(counts, share, known, usual, heads=math.inf):
 
 
 def unseen_weights(lower, upper, mean, most):
-    """w_j (most + 1,) of step 5, divided by the largest: the probability that j and a Poisson number with this mean are
-    lower to upper together. A toy: with mean 1 and exactly 2, w is (e^-1 / 2, e^-1, e^-1), divided (1/2, 1, 1)."""
+    """w_j (most + 1,) of step 5, divided by the largest: the probability that j plus a Poisson number with this mean is
+    from lower to upper. A toy: with mean 1 and exactly 2, w is (e^-1 / 2, e^-1, e^-1), divided (1/2, 1, 1)."""
     spare = math.ceil(mean + 10 * math.sqrt(mean) + 30)
     u = np.arange(max(most, math.ceil(lower)) + spare)
     log_p = u * (math.log(mean) if mean else -1e300)
@@ -104,18 +105,19 @@ def unseen_weights(lower, upper, mean, most):
 
 
 def chance_of_least(p, lower, unseen=0.0):
-    """P(|S| + U >= lower) of independent candidates with probabilities p (n,), and of unseen tails with this mean:
-    where it is small, a lower bound asks for more than the model expects, and names that meet it are guesses."""
+    """P(|S| + U >= lower) for independent candidates with probabilities p (n,) and unseen tails with this mean: where
+    it is small, a lower bound exceeds what the model expects, and completions that meet it are guesses."""
     least = max(math.ceil(lower), 0)
     sizes = size_probabilities(p, max(least, 1))
-    fewer = [sum(unseen**u / math.factorial(u) for u in range(least - j)) * math.exp(-unseen) for j in range(least)]
-    return 1 - sizes[:least] @ np.array(fewer)
+    u = np.arange(least)
+    log_p = u * (math.log(unseen) if unseen else -1e300) - unseen - np.cumsum(np.log(np.maximum(u, 1)))
+    return 1 - sizes[:least] @ np.cumsum(np.exp(log_p))[::-1]  # with j candidates, fewer than least - j unseen tails
 
 
 def conditioned(log_odds, lower, upper, weights=(1.0,), unseen=0.0):
     """P(t in S | lower <= |S| <= upper) (n,) of independent candidates with log odds (n,): step 3, exactly. weights
     (m + 1,): those of step 4, not negative, for sizes from 0; the last is that of all sizes from m on. unseen: mu of
-    step 5; above 0, weights are not for it.
+    step 5; above 0 there are no weights beside it, which are of candidates alone.
 
     All sums are of positive terms, in logarithms: forward[t, j] = log P(j of the candidates before t are in S);
     backward[j] = log of the probability that the others lead from j to a size, times the weight of that size, summed
@@ -125,11 +127,13 @@ def conditioned(log_odds, lower, upper, weights=(1.0,), unseen=0.0):
 
     with backward of the candidates after t. Equal odds get equal answers, and greater ones no smaller ones. The time is
     n times the largest size allowed, n^2 without an upper bound. CardkgeError where no set has a size within the bounds
-    and a weight above 0.
+    and a weight above 0, or both weights and unseen are given.
     """
     x, weights = np.clip(np.asarray(log_odds, np.float64), -1e6, 1e6), np.asarray(weights, np.float64)
     n, sizes = len(x), np.arange(len(x) + 1)
     if unseen > 0:
+        if len(weights) > 1:
+            raise CardkgeError("weights are of candidates alone, and say nothing beside unseen tails; give one of both")
         weights, lower = unseen_weights(lower, upper, unseen, n), 0
     weights = np.where((sizes >= lower) & (sizes <= upper), weights[np.minimum(sizes, len(weights) - 1)], 0.0)
     if not weights.any():
@@ -151,7 +155,7 @@ def conditioned(log_odds, lower, upper, weights=(1.0,), unseen=0.0):
         inside, outside = np.append(backward[1:], -np.inf) + log_p[i], backward + log_q[i]
         answers[i] = probability(np.logaddexp.reduce(forward[i] + inside) - np.logaddexp.reduce(forward[i] + outside))
         backward = np.logaddexp(inside, outside)
-    return np.maximum.accumulate(answers)[np.cumsum(counts) - counts][which]  # rounding turns no order round
+    return np.maximum.accumulate(answers)[np.cumsum(counts) - counts][which]  # rounding must not change the order
 
 
 # ------------------------------------------------------------------------------------------------------------------
@@ -163,13 +167,11 @@ N_FEATURES = 6  # of (h, r)
 
 
 def pair_features(log_sums, known, best, centre=0.0, scale=1.0):
-    """What the offset of (h, r) is made of, (n, N_FEATURES): 1; whether it has no known tail; whether it has two or
-    more; and less their means, in standard deviations: its log sum, log(1 + known tails), the log softmax of its best
-    candidate.
+    """The features of (h, r) in its offset, (n, N_FEATURES): 1; whether it has no known tail; whether it has two or
+    more; and, standardised, its log sum, log(1 + known tails) and the log softmax of its best candidate.
 
     log_sums, best (n,): the log of the sum of exp(score) over the candidates, and the greatest score; known (n,): how
-    many tails are known, and so are no candidates; centre, scale (3,): means and standard deviations at the fit.
-    """
+    many tails are known, and hence are not candidates; centre, scale (3,): means and standard deviations at the fit."""
     known, best = np.asarray(known), np.asarray(best, np.float64)
     numbers = (np.column_stack((log_sums, np.log1p(known), best - log_sums)) - centre) / scale
     return np.column_stack((np.ones(len(known)), known == 0, known >= 2, numbers))
@@ -179,8 +181,8 @@ def calibrated_log_odds(parameters, log_softmax, features):
     """log o of candidates: o = pi / (1 - pi), pi = ceiling * sigma(x), x = slope * log_softmax + offset.
 
     parameters (..., 1 + F + 1): the logarithm of the slope, the coefficients of the offset, the logit of the ceiling.
-    log_softmax (...): over the candidates of (h, r). features (..., F): of (h, r), the same for all its candidates, so
-    that offset = coefficients . features and a slope above 0 leave them in the order of their scores, ties included.
+    log_softmax (...): over the candidates of (h, r). features (..., F): those of (h, r), equal for all its candidates,
+    so that offset = coefficients . features and a slope above 0 keep the order of their scores, ties included.
 
     Returns (log o, d log o / d x, d log o / d logit of the ceiling), each (...). With c the ceiling,
     o = c e^x / (1 + (1 - c) e^x), which grows from 0 to c / (1 - c).
@@ -195,9 +197,8 @@ def calibrated_log_odds(parameters, log_softmax, features):
 def log_size_sums(log_odds, log_rest, most):
     """log of sum over the sets of j = 0..most candidates of the product of their odds, (most + 1,).
 
-    log_odds (n,): of the candidates that are told apart; log_rest: log of the sum of the odds of all others, which are
-    so many and so improbable that their number is Poisson: together they count as sum^j / j! (-inf: there are none).
-    """
+    log_odds (n,): those of the candidates kept apart; log_rest: log of the sum of the odds of all others, which are so
+    many and so improbable that their number is Poisson: together they count as sum^j / j! (-inf: no others)."""
     sums = np.array([j * log_rest if j else 0.0 for j in range(most + 1)])
     sums -= np.append(0, np.cumsum(np.log(np.arange(1, most + 1))))
     for x in log_odds:
@@ -206,8 +207,8 @@ def log_size_sums(log_odds, log_rest, most):
 
 
 def log_partition(log_odds, log_rest, lower, upper):
-    """log Z: of the sum over the sets with lower to upper members of the product of their odds. Where upper is inf,
-    sizes are taken so far that what is left out is below a part in 1e16."""
+    """log Z, Z being the sum over the sets with lower to upper members of the product of their odds. Where upper is
+    inf, sizes run so far that the rest is below a part in 1e16."""
     lower = max(math.ceil(lower), 0)
     if math.isinf(upper):
         mean = math.exp(log_rest)
@@ -219,14 +220,15 @@ def log_partition(log_odds, log_rest, lower, upper):
 
 
 def thinned_likelihood(log_odds, log_rest, found, share, lower, upper, unseen=0.0):
-    """log P(V), the probability that of the new tails S of one (h, r) exactly those `found` (n,) bool got into valid.
+    """log P(V), the probability that valid holds exactly those new tails of one (h, r) that `found` (n,) bool marks.
 
-    P(S) is proportional to the product of the odds of its members, on the sets of lower to upper members; each member
-    gets into valid with probability `share` v, whatever the others do. Summed over what S holds beside V:
+    P(S), S being the set of all new tails, is proportional to the product of the odds of its members, for sets of lower
+    to upper members; each member is in valid with probability `share` v, independently. Summed over the members of S
+    outside V:
 
         P(V) = v^|V| prod_{t in V} o_t Z'(odds (1 - v) o of the candidates outside V; sizes less |V|) / Z(odds o; sizes)
 
-    unseen: mu of step 5, which is part of the rest in both, but whole in Z': nothing of it got into valid, surely.
+    unseen: mu of step 5, part of the rest in both, but not multiplied by 1 - v in Z': valid holds no unseen tail.
 
     Returns (log P, d / d log odds (n,), d / d log_rest, d / d log mu). The derivative is 1 - p_t in V and p'_t - p_t
     outside, where p = o_t Z(without t; sizes less 1) / Z(sizes) is the probability that t is in S, and p' that of Z'.
@@ -255,16 +257,16 @@ def thinned_likelihood(log_odds, log_rest, found, share, lower, upper, unseen=0.
 
 
 def calibration_objective(parameters, queries, centre, precision):
-    """What the fit makes small, and its gradient: minus the weighted sum of log P(V) over the (h, r), plus a normal
-    prior, 1/2 sum precision (parameters - centre)^2.
+    """(value, gradient) of the function that the fit minimises: minus the weighted sum of log P(V) over the (h, r),
+    plus a normal prior, 1/2 sum precision (parameters - centre)^2.
 
     parameters, centre, precision (1 + F + 1,): logarithm of the slope, offset, logit of the ceiling; or (1 + F + 2,),
-    the last then the logarithm of what the mean numbers of unseen tails are multiplied with. queries: for each
-    (h, r) a dict of log_softmax (n,), found (n,) bool, weights (n,), of its candidates: those with weight 1 are told
-    apart, the others stand for so many improbable ones and are added up; features (F,); lower, upper: the bounds less
-    the known tails; known_share s: the share of the facts that train lacks which is known here, so that odds are
-    (1 - s) o; unseen: a mean number of unseen tails (0 where left out); share v: that of the others which
-    valid holds; weight: how many (h, r) it stands for.
+    the last then the logarithm of a factor for the mean numbers of unseen tails. queries: for each (h, r) a dict of
+    log_softmax (n,), found (n,) bool, weights (n,), for its candidates: those with weight 1 are kept apart, each other
+    one stands for that many improbable ones, which are added up; features (F,); lower, upper: the bounds less the known
+    tails; known_share s: the known share of the facts that train lacks, so that odds are (1 - s) o; unseen: a mean
+    number of unseen tails (0 where left out); share v: the share of the other facts that valid holds; weight: how many
+    (h, r) it stands for.
 
     A toy, of two heads with three candidates each, scores log 4, log 2, log 1 and log 6, log 1, log 1, slope 1, offset
     log 3.5 and log 4, no ceiling (c = 1), v = 1/2. Odds are e^offset softmax. The first head has at most one tail, and
@@ -272,7 +274,7 @@ def calibration_objective(parameters, queries, centre, precision):
     and P(V) = 1/2 * 2 / 4.5 = 2/9. The second has no bound and nothing in valid: odds 3, 1/2, 1/2, P(V) = (1 + 3/2)
     (1 + 1/4)^2 / ((1 + 3) (1 + 1/2)^2) = 125/288. The value is -log(2/9) - log(125/288) = 2.3387; of the first head's
     best candidate d log P / d x = 1 - 2/4.5 = 5/9, of the second's p' - p = 3/5 - 3/4 = -3/20.
-    Had the first head exactly two tails, and one unseen on the average: Z = e_2 + e_1 + 1/2 = 7.5, Z' = 3/4 + 1 (one
+    If the first head has exactly two tails and, on average, one unseen: Z = e_2 + e_1 + 1/2 = 7.5, Z' = 3/4 + 1 (one
     tail more, of odds 1/2, 1/4 and the unseen 1), P(V) = 1/2 * 2 * 7/4 / 7.5 = 7/30, d log P / d log mu = 4/7 - 3/5.
     """
     parameters = np.asarray(parameters, np.float64)
@@ -303,9 +305,9 @@ def calibration_objective(parameters, queries, centre, precision):
 
 
 def minimise(function, start, steps=100, tolerance=1e-8):
-    """Where function(x) -> (value, gradient, curvature) is least, from `start`: BFGS, which begins with the inverse of
-    the curvature there; a step is halved until the value falls as the gradient promises. CardkgeError where value or
-    gradient is not finite at the start."""
+    """The x that minimises function(x) -> (value, gradient, curvature), from `start`: BFGS, which begins with the
+    inverse of the curvature there; a step is halved until the value falls enough for its slope. CardkgeError where
+    value or gradient is not finite at the start."""
     x = np.array(start, np.float64)
     value, gradient, curvature = function(x)
     if not np.isfinite([value, *gradient]).all():

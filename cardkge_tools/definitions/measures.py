@@ -1,12 +1,12 @@
-"""What is measured of labels, probabilities and counts, in plain NumPy.
+"""Measures of labels, probabilities and counts, in plain NumPy.
 
-`answers/measures` adds the same up block by block."""
+`answers/measures` adds up the same block by block."""
 
 import numpy as np
 
 
 def auc(scores, labels):
-    """The chance that a true one's score is above a false one's, ties counting half: the area below the ROC curve.
+    """The area below the ROC curve: the chance that a true triple scores above a false one, ties counting half.
 
     scores (n,), labels (n,) bool. None where all labels are alike.
     """
@@ -14,14 +14,14 @@ def auc(scores, labels):
     true, n = np.asarray(labels, bool), np.count_nonzero(labels)
     if not 0 < n < len(true):
         return None
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]  # from 1, of ties the mean (Mann and Whitney 1947)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]  # from 1, the mean for ties (Mann and Whitney 1947)
     return float((ranks[true].sum() - n * (n + 1) / 2) / (n * (len(true) - n)))
 
 
 def label_metrics(p, labels):
     """How good probabilities p (n,) are of labels (n,) bool, n > 0: {"accuracy", "f1", "auc", "brier"}.
 
-    A triple is taken for true where p > 0.5; f1 is of the true ones, 0 where none is true nor taken for true.
+    A triple is taken for true where p > 0.5; f1 is that of the true ones, 0 where no triple is true or taken for true.
     """
     p, labels = np.asarray(p, np.float64), np.asarray(labels, bool)
     said = p > 0.5
@@ -35,13 +35,13 @@ def label_metrics(p, labels):
 
 
 # ------------------------------------------------------------------------------------------------------------------
-# Answer sets. p (n,) are the probabilities of all candidates of all (h, r), facts (n,) bool which of them are facts of
-# test, and `total` > 0 the number of facts of test, also of those that are no candidates.
+# Answer sets. p (n,) are the probabilities of all candidates of all (h, r), facts (n,) bool marks the facts of test
+# among them, and `total` > 0 is the number of facts of test, including those that are not candidates.
 # ------------------------------------------------------------------------------------------------------------------
 
 
 def found_and_taken(p, facts):
-    """(facts, candidates), (m,) each: how many there are down to each of the m distinct p, the greatest first. All
+    """(facts, candidates), (m,) each: their numbers down to each of the m distinct p, the greatest first. All
     candidates with the same p come together, whatever their order."""
     values, place = np.unique(-np.asarray(p, np.float64), return_inverse=True)
     found = np.cumsum(np.bincount(place, np.asarray(facts, bool), len(values)))
@@ -50,7 +50,7 @@ def found_and_taken(p, facts):
 
 def average_precision(p, facts, total):
     """The sum over the distinct p, from the greatest, of the recall gained there times the precision down to there:
-    candidates with the same p are a tie, and one step. Facts that are no candidates are never found."""
+    candidates with the same p are one step. Facts that are not candidates are never found."""
     found, taken = found_and_taken(p, facts)
     return float((np.diff(found, prepend=0) / total * (found / taken)).sum())
 
@@ -62,8 +62,8 @@ def best_f1(p, facts, total):
 
 
 def accepted_measures(p, facts, total):
-    """Of the candidates that are accepted alone: {"accepted", "precision", "mean_probability", "recall", "f1"}: their
-    number, the precision that is realised, the one that is promised (both None where none is accepted), recall, F1."""
+    """{"accepted", "precision", "mean_probability", "recall", "f1"} of the accepted candidates, whose p and facts are
+    given: their number, the precision kept, the precision promised (both None where none is accepted), recall, F1."""
     right, n = int(np.count_nonzero(facts)), len(p)
     return {
         "accepted": n,
@@ -75,8 +75,8 @@ def accepted_measures(p, facts, total):
 
 
 def threshold_of(p, precision):
-    """The smallest p at which all candidates with at least as much have a mean p of at least `precision`; infinity
-    where not even the greatest has. All candidates with the same p stand or fall together."""
+    """The smallest of p such that the candidates with that p or more have a mean p of at least `precision`; infinity
+    where even the greatest is too small."""
     p = np.asarray(p, np.float64)
     return min((float(t) for t in np.unique(p) if p[p >= t].mean() >= precision), default=np.inf)
 
@@ -84,7 +84,7 @@ def threshold_of(p, precision):
 def calibration_error(p, facts, least=0.1, bins=15):
     """The expected calibration error of the candidates with p >= least: in bins of equal numbers by p (the first bins
     have one more where need be; of equal p the earlier come first), the distance between the mean p and the share of
-    facts, averaged over the candidates. 0 where there is none."""
+    facts, averaged over the candidates. 0 without candidates."""
     p, facts = np.asarray(p, np.float64), np.asarray(facts, bool)
     order = np.argsort(p, kind="stable")
     order = order[p[order] >= least]
@@ -95,12 +95,12 @@ def calibration_error(p, facts, least=0.1, bins=15):
 
 
 def brier_score(p, facts, total):
-    """The sum over the candidates of (p - fact)^2, for each fact of test."""
+    """The sum over the candidates of (p - fact)^2, divided by the number of facts of test."""
     return float(((np.asarray(p, np.float64) - facts) ** 2).sum() / total)
 
 
 def log_loss(p, facts, total, tiny=1e-15):
-    """The sum over the candidates of -log of the probability (`tiny` at least) of what is true, per fact of test."""
+    """The sum over the candidates of -log of the probability (at least `tiny`) of the truth, per fact of test."""
     p = np.asarray(p, np.float64)
     return float(-np.log(np.maximum(np.where(facts, p, 1 - p), tiny)).sum() / total)
 
@@ -126,13 +126,12 @@ def out_of_bounds(expected, bounds, contradicted, tolerance=1e-9):
 
 
 def promised_and_kept(n_parts, pairs, accepted, facts):
-    """What is promised and what is kept in each of some parts: arrays (n_parts,) of the number of (h, r), of what is
-    accepted, of its mean p ("promised"), of the share that is a fact ("kept", both NaN where nothing is accepted), and
-    of the number of facts of test.
+    """Promised and kept precision in each part: a dict of arrays (n_parts,): "pairs", the number of (h, r); "accepted",
+    the number of accepted candidates; "promised", their mean p; "kept", their share of facts (both NaN where none is
+    accepted); "facts", the number of facts of test.
 
-    pairs (n,) int: the part that each (h, r) is of; accepted: of each candidate that is, its part, its p and whether it
-    is a fact, (m,) each; facts (k,) int: the part of each fact of test.
-    """
+    pairs (n,) int: the part of each (h, r); accepted: for each accepted candidate its part, its p and whether it is a
+    fact, (m,) each; facts (k,) int: the part of each fact of test."""
     part, p, is_fact = accepted
     count = np.bincount(part, minlength=n_parts)
     with np.errstate(invalid="ignore"):
@@ -142,8 +141,8 @@ def promised_and_kept(n_parts, pairs, accepted, facts):
 
 
 def broken_promises(accepted, promised, kept, fewest=100, points=0.08):
-    """The parts that have `fewest` accepted or more, and where promised and kept, (n,) each, differ by more than
-    `points`; the worst first."""
+    """The parts with at least `fewest` accepted whose promised and kept, (n,) each, differ by more than `points`; the
+    worst first."""
     distance = np.where(np.asarray(accepted) >= fewest, np.abs(np.asarray(promised, float) - kept), 0)
     order = np.argsort(-distance, kind="stable")
     return order[distance[order] > points]

@@ -35,7 +35,7 @@ PAPER = {  # defaults with the paper's losses
     "validate_every": 0,
 }
 DIMS = {"distmult": 200, "complex": 150, "ermlp": 100}  # defaults of dim, which reach the paper's figures
-OWN_DIM = 100  # the default for a class of one's own
+OWN_DIM = 100  # the default for a user's own class
 CHOICES = {  # settings that name one of these
     "model": MODELS,
     "loss": LOSSES | {"softmax": None},
@@ -51,12 +51,12 @@ CHOICES = {  # settings that name one of these
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that determines the bits of a run, by the names of the command line, with help there. Defaults
-    are the paper's recipe, or, where it is silent, what was measured (docs/REPRODUCTION.md). Frozen, and checked when
-    made: CardkgeError for a setting out of its range; `dataclasses.replace` makes another.
+    """Everything that determines the bits of a run, under the names of the command line, whose help explains them.
+    Defaults follow the paper's recipe, or measurements where it is silent (docs/REPRODUCTION.md). Frozen, and checked
+    when made: CardkgeError for a setting out of its range; `dataclasses.replace` makes another.
 
-    The loss decides what None means: PAPER's value with the paper's losses; under softmax it follows from the sizes of
-    the graph, and stays None until `resolved`."""
+    The loss decides what None means: with the paper's losses the value in PAPER; under softmax a value that follows
+    from the sizes of the graph, and None until `resolved`."""
 
     model: str | None = None
     data: str = "families"
@@ -84,7 +84,7 @@ class Settings:
     no_loops: bool = False
     bounds: str = "none"  # none, mined, or a file
     penalty_weight: float | None = None  # lambda
-    extra_negatives: bool = False  # a control: the regulariser's sample as negatives, whatever the bounds
+    extra_negatives: bool = False  # a control: the regulariser's sample as corruptions, whatever the bounds
     sampling: str = "uniform"
     inclusion: str = "frequency"
     subjects: int = 10  # mu
@@ -95,6 +95,7 @@ class Settings:
     validate_every: int | None = None
     patience: int = 0
     final: bool = False  # trained on train, valid and test together
+    joined: int = 0  # of so many runs the mean, which is not trained
 
     def __post_init__(self):
         for name, value in ({"model": "complex"} if self.loss == "softmax" else PAPER).items():
@@ -103,7 +104,7 @@ class Settings:
         self._check()
 
     def resolved(self, n_entities, n_relations, n_triples):
-        """A copy in which the sizes of the graph have decided every setting."""
+        """A copy in which every None is replaced by the value that follows from the sizes of the graph."""
         if self.loss != "softmax":
             return self
         rule = softmax_defaults(self, n_entities, n_relations, n_triples)
@@ -113,7 +114,7 @@ class Settings:
         """CardkgeError that names the first setting out of its range, its value and the values allowed."""
         if str(self.model).startswith(":") and self.model not in MODELS:
             name = self.model[1:]
-            raise CardkgeError(f"the model is {name}, a class of one's own: load it with --model PATH.py:{name}")
+            raise CardkgeError(f"the model is {name}, a user's own class: load it with --model PATH.py:{name}")
         for name, choices in CHOICES.items():
             if getattr(self, name) is not None or name not in ("schedule", "project"):  # None: not resolved yet
                 chosen(name, getattr(self, name), choices)
@@ -144,7 +145,7 @@ class Settings:
 
 
 def fits(value, kind):
-    """Whether a JSON value has the type of a field; a bool is no int, an int is a float."""
+    """Whether a JSON value has the type of a field; a bool is not an int, an int is a float."""
     kinds = typing.get_args(kind) or (kind,)
     return type(value) in kinds or (float in kinds and type(value) is int)
 
@@ -155,10 +156,10 @@ def option_name(field_name):
 
 
 def softmax_defaults(settings, n_entities, n_relations, n_triples):
-    """Settings under softmax by the sizes of a graph, name -> value (measured in docs/SOFTMAX.md): N3 from 0.01
-    to 0.1, more in a large graph and where an entity has few triples; about 2,500 steps over all entities, or, above
-    8,192 entities, 5,000 over a sixteenth of them (2,048 to 16,384); 10 to 60 epochs. DistMult and ComplEx learn to
-    tell the relation too, in a graph with 100 relations or more and more than 8,192 entities."""
+    """The settings under softmax that follow from the sizes of a graph, name -> value (measured in docs/SOFTMAX.md): N3
+    from 0.01 to 0.1, larger in a large graph and where an entity has few triples; about 2,500 steps over all entities,
+    or, above 8,192 entities, 5,000 over a sixteenth of them (2,048 to 16,384); 10 to 60 epochs. DistMult and ComplEx
+    also learn to predict the relation in a graph with 100 relations or more and more than 8,192 entities."""
     queries, mlp, large = 2 * max(n_triples, 1), settings.model == "ermlp", n_entities > 8192
     batch_size = int(np.clip(round(2.5 * math.sqrt(queries)), 64, 4096))
     if settings.batch_size or settings.batches:
@@ -177,7 +178,7 @@ def softmax_defaults(settings, n_entities, n_relations, n_triples):
         "project": "none",
         "relation_weight": 1.0 if settings.model in ("distmult", "complex") and large and n_relations >= 100 else 0.0,
         "n3": 0.0 if mlp else float(f"{np.clip(n3, 0.01, 0.1):.2g}"),
-        "reciprocal": settings.model in DIMS,  # a class of one's own need not have them
+        "reciprocal": settings.model in DIMS,  # a user's own class need not have them
         "softmax_candidates": int(np.clip(n_entities // 16, 2**11, 2**14)) if large else 0,
         "penalty_weight": 0.0,
         "validate_every": max(1, -(-epochs // 5)),

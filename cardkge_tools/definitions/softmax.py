@@ -18,7 +18,7 @@ from cardkge import (
 
 
 def softmax_loss(scores, answers, log_weights=0.0):
-    """-log softmax(scores + log_weights) at the answers, summed. scores (n, m), -inf where a column is no candidate;
+    """-log softmax(scores + log_weights) at the answers, summed. scores (n, m), -inf where a column is not a candidate;
     answers (n,) columns; log_weights (m,) or a number.
 
     Returns (value, d value / d scores (n, m)), the gradient being softmax - one-hot(answer).
@@ -35,8 +35,8 @@ def softmax_loss(scores, answers, log_weights=0.0):
 
 
 def draw_candidates(rng, n_entities, needed, count):
-    """Candidates that a batch shares: the entities `needed` (its answers and given entities, a set), and `count` of the
-    others, drawn uniformly without repetition; all entities where there are not so many.
+    """The candidates that a batch shares: the entities `needed` (its answers and given entities), and `count` of the
+    others, drawn uniformly without repetition; all entities where fewer others exist.
 
     Returns (ids (m,), the needed ones first, both parts sorted; log_weights (m,), -log of the probability that an
     entity is a candidate). With these weights the sum over candidates of exp(score + log weight) is an unbiased
@@ -72,7 +72,7 @@ def without_loops(triples, n_relations):
 
 
 def check_resolved(settings):
-    """CardkgeError where the sizes of the graph have not decided a term's weight."""
+    """CardkgeError where the weight of a term is None, for the settings are not resolved."""
     if None in (settings.n3, settings.penalty_weight):
         raise CardkgeError("settings of softmax follow from the graph: give settings.resolved(N, R, train triples)")
 
@@ -81,9 +81,9 @@ def softmax_objective(model, triples, sides, settings, bounds=None, loopless=Non
     """The objective of a batch of queries under softmax, and its gradients: the definition of `SoftmaxGradients`.
 
     triples (n, 3), each with its head (sides (n,) 0) or its tail (1) open; loopless (R,) bool: irreflexive relations,
-    where the given entity is no candidate; candidates (ids (m,), log_weights (m,)) of `draw_candidates`, None: all.
+    where the given entity is not a candidate; candidates (ids (m,), log_weights (m,)) of `draw_candidates`, None: all.
 
-    objective = loss + l2 + n3 + lambda * penalty, all sums over the queries, of their own three rows h, r, t:
+    objective = loss + l2 + n3 + lambda * penalty, all sums over the queries and their own three rows h, r, t:
     loss   -log softmax of the scores of all candidates, at the answer (`softmax_loss`), and settings.relation_weight
            times that of the scores of (h, ?, t) with all relation rows, at the query's own (Chen et al. 2021). A
            query for a head of a reciprocal model is (t, r + R, ?), and all 2R rows are candidates;
@@ -150,8 +150,8 @@ def softmax_objective(model, triples, sides, settings, bounds=None, loopless=Non
 
 
 def group_keys(model, triples, sides):
-    """(n,) int64, ordered by side, relation, given entity: equal where the queries of triples (n, 3) with their head
-    (sides (n,) 0) or tail (1) open share all three, so that one row of scores answers them."""
+    """(n,) int64 keys of the queries of triples (n, 3) with their head (sides (n,) 0) or tail (1) open, ordered by
+    side, relation, given entity: queries with equal keys share one row of scores."""
     given, relations, _, sides = queries_of(model, triples, sides)
     return (sides * len(model.params["relation"]) + relations) * model.n_entities + given
 
@@ -175,7 +175,7 @@ def step_candidates(settings, epoch, step, n_entities, needed):
 
 
 def softmax_loop(model, triples, settings, bounds=None):
-    """Trains any Model in place under softmax: `algorithm_1` with batches of queries for triples and corruptions."""
+    """`algorithm_1` under softmax, with batches of queries: trains any Model in place; returns the history, a list."""
     settings = settings.resolved(model.n_entities, model.n_relations, len(triples))
     both, sides = np.concatenate((triples, triples)), np.repeat([0, 1], len(triples))
     _, query, lengths = np.unique(group_keys(model, both, sides), return_inverse=True, return_counts=True)

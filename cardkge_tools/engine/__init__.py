@@ -1,1 +1,1 @@
-"""What the definitions of cardkge.py are, fast: threads, draws, training steps, ranking by blocks."""
+"""The fast form of the definitions: threads, draws, training steps, ranking by blocks."""

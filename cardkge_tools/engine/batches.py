@@ -1,5 +1,5 @@
-"""What the steps of a run are made of: threads; batches, in an order and with draws seeded by (seed, epoch, step); and
-the regulariser's samples, in distribution those of `draw_objects` and `draw_subjects`, for all relations at once."""
+"""The parts of a training step: threads; batches, whose order and draws are seeded by (seed, epoch, step); and the
+regulariser's samples for all relations at once, distributed as those of `draw_objects` and `draw_subjects`."""
 
 import collections
 import functools
@@ -41,8 +41,7 @@ class Threads:
         self.pool = ThreadPoolExecutor(self.count - 1) if self.count > 1 else None
 
     def start(self, function, *arguments):
-        """Runs function(*arguments) on another thread, if there is one, beside what follows. Returns a function that
-        waits for the result."""
+        """Runs function(*arguments) on another thread, if there is one; returns a function that awaits the result."""
         if self.pool:
             return self.pool.submit(function, *arguments).result
         return lambda: function(*arguments)
@@ -55,10 +54,11 @@ class Threads:
             self.pool.shutdown()
 
     def run(self, function, total, *arguments, size, beside=()):
-        """Calls function(first, last, *arguments) for ranges of range(total), `size` long each but perhaps the last.
+        """Calls function(first, last, *arguments) for ranges of range(total) of length `size`, the last perhaps
+        shorter.
 
-        beside: functions without arguments, called halfway: earlier, what was `start`ed may still hold Python's lock;
-        later, a thread would have nothing else to do."""
+        beside: functions without arguments, called halfway: earlier, a `start`ed function may hold Python's lock;
+        later, a thread would have no other work."""
         tasks = [functools.partial(function, i, min(i + size, total), *arguments) for i in range(0, total, size)]
         tasks = collections.deque(tasks[: len(tasks) // 2] + list(beside) + tasks[len(tasks) // 2 :])
 
@@ -70,7 +70,7 @@ class Threads:
                     return
                 try:
                     task()
-                except BaseException:  # the other threads finish the task that they are at
+                except BaseException:  # the other threads finish their present task
                     tasks.clear()
                     raise
 
@@ -89,9 +89,9 @@ def count_cores():
 
 
 def cpu_quota(root="/sys/fs/cgroup", own="/proc/self/cgroup"):
-    """How many cores' time the control groups of this process (a container's, say) may use; infinity for no limit.
+    """The number of cores that the control groups of this process (a container's, say) allow; infinity for no limit.
 
-    root: where the groups are mounted; own: the file that names those of this process (cgroups(7), versions 1, 2)."""
+    root: the mount point of the groups; own: the file that names those of this process (cgroups(7), versions 1, 2)."""
     try:
         with open(own, encoding="utf-8", errors="replace") as file:
             lines = [line.rstrip("\n").split(":", 2) for line in file]
@@ -103,7 +103,7 @@ def cpu_quota(root="/sys/fs/cgroup", own="/proc/self/cgroup"):
             continue
         base = os.path.join(root, controllers) if controllers else root
         parts = [part for part in path.split("/") if part not in ("", "..")]
-        for depth in range(len(parts) + 1):  # a group has no more than the groups above it
+        for depth in range(len(parts) + 1):  # a group gets at most as much as the groups above it
             quota = min(quota, _quota_of(os.path.join(base, *parts[:depth])))
     return quota
 
@@ -116,7 +116,7 @@ def _quota_of(folder):
             for name in names:
                 with open(os.path.join(folder, name), encoding="ascii") as file:
                     words += file.read().split()
-            limit, period = float(words[0]), float(words[1])  # "max" is no number, -1 no limit
+            limit, period = float(words[0]), float(words[1])  # "max" is not a number, and -1 is no limit
         except (OSError, ValueError, IndexError):
             continue
         if limit > 0 and period > 0:
@@ -127,9 +127,8 @@ def _quota_of(folder):
 class Batches:
     """The batches of a run, each drawn beside the step before it.
 
-    source: `TripleBatches` or `QueryBatches`, whose `steps` is the number of batches of an epoch, order(epoch) what an
-    epoch's batches are cut from, and draw(order, epoch, step) one batch.
-    """
+    source: `TripleBatches` or `QueryBatches`, whose `steps` is the number of batches of an epoch, order(epoch) the
+    order from which its batches are cut, and draw(order, epoch, step) one batch."""
 
     def __init__(self, source, epochs, threads):
         self.source, self.steps, self.epochs, self.threads = source, source.steps, epochs, threads
@@ -142,7 +141,7 @@ class Batches:
         return self.source.draw(self.order[1], epoch, step)
 
     def take(self, epoch, step):
-        """The batch of this step; the next one is begun beside it. Call it for one step after the other."""
+        """The batch of this step; drawing of the next one begins. Call it for one step after the other."""
         batch = (self.following or self.threads.start(self.draw, epoch, step))()
         after = (epoch, step + 1) if step + 1 < self.steps else (epoch + 1, 0)
         self.following = self.threads.start(self.draw, *after) if after[0] < self.epochs else None
@@ -187,14 +186,14 @@ class TripleBatches:
         self.limits = batch_limits(len(triples), settings)
         self.steps = len(self.limits) - 1
         self.known = np.sort(triple_keys(*triples.T, *self.sizes)) if settings.filter_negatives else None
-        self.samplers = []  # (relations, samplers of subjects and objects, inverse), for each direction that is bounded
+        self.samplers = []  # (relations, samplers of subjects and objects, inverse), for each bounded direction
         for inverse, relations in enumerate(bounded_relations(bounds) if settings.penalty_weight > 0 else ()):
             if len(relations):
                 directed = np.ascontiguousarray(triples[:, ::-1]) if inverse else triples
                 self.samplers.append((relations, samplers_of(directed, self.sizes, settings), bool(inverse)))
 
     def order(self, epoch):
-        """The triples of an epoch, shuffled: their places."""
+        """The places of an epoch's triples, shuffled."""
         order = np.arange(len(self.triples), dtype=np.int32)
         np.random.default_rng([self.settings.seed, 1, epoch]).shuffle(order)
         return order
@@ -209,7 +208,7 @@ class TripleBatches:
         return ends, np.ascontiguousarray(batch[:, 1]), self.samples(rng)
 
     def samples(self, rng):
-        """The regulariser's samples for one step: a `Sample` of each direction that is bounded."""
+        """The regulariser's samples for one step: a `Sample` for each bounded direction."""
         return [
             Sample(relations, *subjects.draw(rng, relations), *objects.draw(rng, relations), inverse)
             for relations, (subjects, objects), inverse in self.samplers
@@ -233,7 +232,7 @@ class Queries:
     answers: np.ndarray
 
     def take(self, which):
-        """The queries with these numbers, in this order."""
+        """The queries at these places, in this order."""
         lengths = np.diff(self.limits)[which]
         limits = np.append(0, np.cumsum(lengths))
         places = np.arange(limits[-1]) + np.repeat(self.limits[which] - limits[:-1], lengths)
@@ -248,13 +247,13 @@ class Queries:
         rows = self.rows()
         given, sides = self.given[rows], self.sides[rows]
         ends = [np.where(sides == 1, *pair) for pair in ((given, self.answers), (self.answers, given))]
-        # of a reciprocal model the row r + R asks for heads of r
+        # the row r + R of a reciprocal model scores heads of r
         return np.stack([ends[0], self.relations[rows] % n_relations, ends[1]], 1), sides
 
 
 def group_queries(model, triples, sides):
-    """The queries of triples (n, 3) with their head (sides (n,) 0) or tail (1) open, those with the same given entity,
-    relation and side as one."""
+    """The distinct queries of triples (n, 3) with their head (sides (n,) 0) or tail (1) open: one for each given
+    entity, relation and side."""
     keys = group_keys(model, triples, sides)
     given, relations, answers, sides = queries_of(model, triples, sides)
     order = np.lexsort((answers, keys))
@@ -335,14 +334,14 @@ class ObjectSampler:
         n_r = self.triple_starts[relations + 1] - before
         pick = rng.integers(0, n + n_r, size=(len(relations), self.omega))
         keys = np.where(pick >= n, self.keys[np.maximum(before + pick - n, 0)], relations * n + pick)
-        pair = np.searchsorted(self.pairs[:-1], keys)  # of a key beyond all pairs, the place of -1
+        pair = np.searchsorted(self.pairs[:-1], keys)  # the place of -1, for a key beyond all pairs
         frequency = 1 + self.counts[pair] * (self.pairs[pair] == keys)
         return (keys - relations * n).astype(np.int32), (n + n_r) / (self.omega * frequency)
 
     def _bernoulli_table(self, relations):
         """The classes of equal b, relation by relation: first the entities that are not tails of r in train, then its
         tails by count. Columns: b, size, row of the relation, start in `members` (-1 for a first class); then the
-        members, and what `_draw_bernoulli` needs to find the i-th entity that is not a tail."""
+        members, and the numbers by which `_draw_bernoulli` finds the i-th entity that is not a tail."""
         key = relations.tobytes()
         if key not in self.tables:
             columns, members, gaps = [], [], []
@@ -366,7 +365,7 @@ class ObjectSampler:
     def _draw_bernoulli(self, rng, relations):
         """Bernoulli sampling of all relations at once."""
         b, sizes, row, start, members, gaps, gap_starts = self._bernoulli_table(relations)
-        takes = rng.binomial(sizes, b)  # how many entities of each class; every subset of that size is as likely
+        takes = rng.binomial(sizes, b)  # how many entities of each class; all subsets of that size are equally likely
         draws = distinct(rng, sizes, takes, self.marks)
         part = np.repeat(np.arange(len(b)), takes)
         row, start = row[part], start[part]
@@ -397,8 +396,8 @@ class SubjectSampler:
         self.marks = np.zeros(n_entities, np.uint8)
 
     def draw(self, rng, relations):
-        """(subjects (B, width) int32, how many of them count (B,)). A smaller pool is drawn whole, and its row padded
-        with its first subject."""
+        """(subjects (B, width) int32, how many of them count (B,)). A smaller pool is drawn whole, and its row is
+        padded with its first subject."""
         takes = np.minimum(self.sizes[relations], self.mu)
         draws = distinct(rng, self.sizes[relations], takes, self.marks)
         subjects = self.heads[np.repeat(self.starts[relations], takes) + draws]
@@ -418,7 +417,7 @@ def samplers_of(triples, sizes, settings):
 def class_probabilities(frequency, omega, sizes):
     """`cardkge.inclusion_probabilities` of classes of entities, `sizes` of them with each frequency: (n,) float64."""
     capped = np.zeros(len(frequency), bool)
-    while True:  # a round that caps no further class is the last
+    while True:  # the last round caps no further class
         total = (sizes * frequency)[~capped].sum()
         c = (omega - sizes[capped].sum()) / total if total else 0.0
         more = ~capped & (c * frequency > 1)
@@ -434,7 +433,7 @@ def sorted_distinct(keys):
 
 
 def distinct(rng, sizes, takes, marks):
-    """For each b takes[b] distinct integers below sizes[b], every subset as likely: int32, one b after the other."""
+    """For each b takes[b] distinct integers below sizes[b], subsets equally likely: int32, one b after the other."""
     draws = np.empty(takes.sum(), np.int32)
     kernels.distinct_draws(rng.random(len(draws)), sizes, takes, marks, draws)
     return draws

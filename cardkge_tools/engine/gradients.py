@@ -1,9 +1,8 @@
-"""The gradients of a step with the paper's losses, by `objective` of cardkge.py made fast; of any other model, by the
-definitions.
+"""The gradients of a step with the paper's losses: for the three models the fast form of cardkge.py's `objective`, for
+any other model the definition itself.
 
-Whatever gives gradients here and in `softmax` takes a batch and returns (parts, gradients): the objective and its
-parts, and for each table of model.params the `Rows` that have a gradient.
-"""
+The classes for gradients here and in `softmax` take a batch and return (parts, gradients): the objective and its parts,
+and for each table of model.params the `Rows` that have a gradient."""
 
 import functools
 import math
@@ -16,14 +15,14 @@ from cardkge import ERMLP, ComplEx, DistMult, chosen, objective, probability
 from cardkge_tools.definitions.softmax import softmax_objective
 
 KINDS = {DistMult: kernels.DISTMULT, ComplEx: kernels.COMPLEX, ERMLP: kernels.ERMLP}
-OWN = None  # the kind of a class that the kernels do not know: its own methods score it
+OWN = None  # the kind of a class unknown to the kernels: its own methods score it
 KERNEL_LOSSES = {"logistic": kernels.LOGISTIC, "hinge": kernels.HINGE}
-UNIT = 256  # triples of one relation whose relation gradient is summed in one go
+UNIT = 256  # triples of one relation whose relation gradients are summed together
 GEMM_ROWS = 1024  # rows of a matrix product given to one thread: fixed, so that its bits do not depend on the threads
 
 
 def kind_of(model):
-    """The kernels' number for the model's class; OWN for any class but the three, their subclasses included."""
+    """The kernels' number for the model's class; OWN for any class but the three, even for their subclasses."""
     return KINDS.get(type(model), OWN)
 
 
@@ -33,13 +32,13 @@ def output_of(model):
 
 
 class Buffers(dict):
-    """Memory, by name, that the next step uses again."""
+    """Memory, by name, that each step reuses."""
 
     def __init__(self, dtype):
         self.dtype = dtype
 
     def __call__(self, name, *shape, dtype=None):
-        """An uninitialised array of this shape, in the memory of this name."""
+        """An uninitialised array of this shape in the memory with this name."""
         size = math.prod(shape)
         if name not in self or self[name].size < size:
             self[name] = np.empty(size + size // 64, dtype or self.dtype)
@@ -78,7 +77,7 @@ def with_objective(model, settings, gradients, loss, penalty, n3=None):
 
 
 class PlainGradients:
-    """The gradients of `objective` or `softmax_objective`, in NumPy, for a class of one's own."""
+    """The gradients of `objective` or `softmax_objective`, in NumPy, for a user's own class."""
 
     def __init__(self, model, settings, bounds, loopless):
         self.model, self.settings, self.bounds, self.loopless = model, settings, bounds, loopless
@@ -87,8 +86,8 @@ class PlainGradients:
         """(parts, gradients) of a batch of `TripleBatches` or, under softmax, of `QueryBatches`."""
         if self.settings.loss == "softmax":
             queries, candidates = batch
-            asked = *queries.triples(self.model.n_relations), self.settings, self.bounds, self.loopless, candidates
-            parts, gradients = softmax_objective(self.model, *asked)
+            arguments = *queries.triples(self.model.n_relations), self.settings, self.bounds, self.loopless, candidates
+            parts, gradients = softmax_objective(self.model, *arguments)
         else:
             ends, relations, samples = batch
             examples = ends[..., 0], np.repeat(relations[:, None], ends.shape[1], axis=1), ends[..., 1]
@@ -104,12 +103,12 @@ class PlainGradients:
 
 @dataclass
 class Scored:
-    """The rows that a step scores. tables: (rows, relation rows, w). ends, and heads and tails of each sample, have the
-    shapes that were drawn and name rows of the tables; slots (x,) name the row that gets the gradient of each
+    """The rows that a step scores. tables: (rows, relation rows, w). ends, and the heads and tails of each sample, keep
+    their drawn shapes and hold places of rows in the tables; slots (x,) hold the row that gets the gradient of each
     occurrence, flat and in that order; `count` rows get one."""
 
     entities: np.ndarray  # ids of the distinct entities
-    uses: np.ndarray  # how often each stands in the batch, without the samples
+    uses: np.ndarray  # how often each stands in the batch, samples apart
     slots: np.ndarray
     count: int
     tables: tuple = ()
@@ -120,9 +119,9 @@ class Scored:
 
 
 class Penalty:
-    """A `Sample` in a step: the places of its rows and what `penalty_of_relations` writes for each relation, the sum of
-    G_hr (B,) and lambda times its gradients, d_subjects (B, mu, w), d_objects (B, omega, w), d_relations (B, 1, w) and
-    d_output (B, k')."""
+    """A `Sample` in a step: the places of its rows, and the results of `penalty_of_relations` for each relation: the
+    sum of G_hr (B,) and lambda times its gradients, d_subjects (B, mu, w), d_objects (B, omega, w), d_relations (B, 1,
+    w) and d_output (B, k')."""
 
     def __init__(self, sample, places, gradients, n_outputs):
         """places, gradients: (of heads, of tails) each; n_outputs: the length of w."""
@@ -201,8 +200,8 @@ class SampledGradients:
         return scored
 
     def losses(self, scored, relations, beside):
-        """The loss, d loss / d score of every example (n, 1 + m), the gradients of relation rows and of w. The threads
-        do the tasks `beside` meanwhile."""
+        """The loss, d loss / d score of every example (n, 1 + m), the gradients of relation rows and of w. Meanwhile
+        the threads do the tasks `beside`."""
         model, settings, ends, tables = self.model, self.settings, scored.ends, scored.tables
         segments, units = relation_units(relations)
         size, width = len(units) - 1, tables[0].shape[1]
@@ -220,8 +219,8 @@ class SampledGradients:
         return float(losses.sum()), coefficients, d_relation, d_outputs.sum(0)
 
     def add_up(self, scored, relations, coefficients, values):
-        """The gradient of each row, (count, width), summed over its occurrences in the batch and in the samples, which
-        `values` has."""
+        """The gradient of each row, (count, width), summed over its occurrences in the batch and, from `values`, in the
+        samples."""
         count, slots = scored.count, scored.slots
         starts = self.buffer("starts", count + 1, dtype=np.int32)
         occurrences = self.buffer("occurrences", len(slots), dtype=np.int32)
@@ -235,7 +234,7 @@ class SampledGradients:
 
     def hidden_tables(self, heads, tails):
         """ER-MLP's `encode`: hidden rows of heads and tails in one table, hidden rows of all relations, and w, padded
-        with columns of zeros to a multiple of 16. These change no score (w is 0 there), and the innermost loops have no
+        with columns of zeros to a multiple of 16. These change no score (w is 0 there), and the innermost loops need no
         remainder."""
         model = self.model
         width = -(-model.hidden // 16) * 16
@@ -275,7 +274,7 @@ class SampledGradients:
         return [Penalty(*each, len(scored.tables[2])) for each in zip(samples, places, gradients)]
 
     def penalty_tasks(self, penalties, tables):
-        """The functions without arguments that fill the penalties; one of them does several small relations."""
+        """The functions without arguments that compute the penalties; one of them takes several small relations."""
         blocks = [penalty.subjects.shape[1] * penalty.objects.shape[1] for penalty in penalties]
         some, tasks = max(1, 2**14 // max([1, *blocks])), []
         for penalty in penalties:
@@ -287,7 +286,7 @@ class SampledGradients:
     def penalty_of_relations(self, penalty, part, tables):
         """sum of G_hr, and lambda times its gradients, for a part of the relations: `cardinality_penalty` on rows.
 
-        Padding, of weight 0, is last in each row: columns that are padding in all rows are left out."""
+        Padding, which has weight 0, stands last in each row: columns that are padding in all rows are left out."""
         model, sample, (table, relation_rows, output) = self.model, penalty.sample, tables
         relations, counts, weights = sample.relations[part], sample.counts[part], sample.weights[part]
         sums, d_r, d_w = penalty.sums[part], penalty.d_relations[part], penalty.d_output[part]
@@ -327,7 +326,7 @@ class SampledGradients:
 
 def negative_losses(scores, weights, count, scale):
     """`sampled_negatives` of one relation: returns the value for its first `count` subjects, and replaces the scores
-    (m, n) by scale times the gradient. Only a control, so in plain NumPy."""
+    (m, n) by scale times the gradient. It is only a control, and therefore in plain NumPy."""
     softplus = np.log1p(np.exp(-np.abs(scores))) + np.maximum(scores, 0)
     value = weights @ softplus[:, :count].sum(1, dtype=np.float64)
     scores[...] = scale * weights[:, None] * probability(scores)

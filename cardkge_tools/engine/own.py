@@ -1,9 +1,8 @@
-"""Models of a user's own: a class in a file, PATH.py:CLASS on the command line, which is checked before it is used.
+"""A user's own model: a class in a file, PATH.py:CLASS on the command line, which is checked before it is used.
 
-A class that has been loaded stands in `cardkge.MODELS` under ":CLASS", which is also what the settings of its run say:
-a run folder never names a file to execute, and is opened only where the class has been loaded before. This
-room also checks any model: its gradients against central differences, its ways of scoring against each other.
-"""
+A loaded class stands in `cardkge.MODELS` under ":CLASS", the name in its run's settings too: a run folder never names a
+file to execute, and is opened only after the class has been loaded. This room also checks any model: its gradients
+against central differences, its ways of scoring against each other."""
 
 import contextlib
 import itertools
@@ -15,15 +14,15 @@ import numpy as np
 
 from cardkge import MODELS, CardkgeError, Model, cardinality_penalty, logistic_loss
 
-METHODS = ("phi", "d_phi", "query_tails", "query_heads", "match")  # what a subclass of Model gives
+METHODS = ("phi", "d_phi", "query_tails", "query_heads", "match")  # the methods that a subclass of Model defines
 TRIALS = ((5, 2, 4), "float64"), ((6, 3, 4), "float32")  # (entities, relations, dim), dtype of trial models
-FILES = set()  # the files that have been executed, as the user named them
-LOADED = {}  # ":CLASS" -> PATH.py:CLASS with the path from the root, which another process needs
+FILES = set()  # the executed files, as the user named them
+LOADED = {}  # ":CLASS" -> PATH.py:CLASS with an absolute path, for other processes
 
 
 def use_model(name):
     """Load the class that PATH.py:CLASS names, executing that file, check it, and make it a model: returns ":CLASS",
-    its name in settings. CardkgeError, one line, for whatever is wrong with file or class."""
+    its name in settings. CardkgeError, one line, for any fault of file or class."""
     path, separator, class_name = name.rpartition(":")
     if not separator or not path.endswith(".py") or not class_name.isidentifier():
         raise CardkgeError(
@@ -44,14 +43,14 @@ def run_file(path):
     module = types.ModuleType(os.path.basename(path).removesuffix(".py"))
     module.__file__ = os.path.abspath(path)
     FILES.add(path)
-    with told_apart(path), open(path, "rb") as file:  # not by the import system: its cache may be older than the file
+    with told_apart(path), open(path, "rb") as file:  # the cache of the import system may be older than the file
         exec(compile(file.read(), path, "exec"), vars(module))
     return module
 
 
 @contextlib.contextmanager
 def told_apart(where):
-    """Turns what the user's own code raises into a CardkgeError that says where, in which line, and what."""
+    """Turns an exception of the user's own code into a CardkgeError that names file, line and fault."""
     try:
         yield
     except CardkgeError as error:
@@ -62,7 +61,7 @@ def told_apart(where):
 
 
 def own_frames(error):
-    """[(file, line, method; None outside methods)] where the code of FILES was when it raised."""
+    """[(file, line, method; None outside methods)] of the code of FILES that raised."""
     found = []
     for frame, line in traceback.walk_tb(error.__traceback__):
         code = frame.f_code
@@ -73,7 +72,7 @@ def own_frames(error):
 
 
 def one_line(error, line):
-    """One line that says what was raised, where, and why."""
+    """One line on the exception: its kind, its line and its message."""
     words = " ".join(str(error).split())
     if isinstance(error, SyntaxError):
         line, words = error.lineno, error.msg
@@ -83,7 +82,7 @@ def one_line(error, line):
 
 
 def fault_of(error):
-    """The line for an exception that comes from the code of a user's own class; None for any other."""
+    """The line for an exception from the code of a user's own class; None for any other exception."""
     if frames := own_frames(error):
         file, line, method = frames[-1]
         return f"{file}: {method or 'the file'}: {one_line(error, line)}"
@@ -109,7 +108,8 @@ def check_class(found, where):
 
 
 def check_tables(model, sizes, dtype):
-    """CardkgeError unless params are arrays of the dtype, as `shapes` has them, a row for each entity and relation."""
+    """CardkgeError unless params are arrays of the dtype with the shapes in `shapes`, a row for each entity and
+    relation."""
     missing = [name for name in ("params", "n_entities", "n_relations", "dim", "dtype") if not hasattr(model, name)]
     if missing:
         raise CardkgeError(f"it has no {', '.join(missing)}; call super().__init__ in __init__")
@@ -127,7 +127,7 @@ def check_tables(model, sizes, dtype):
 
 
 def unlike(got, shape, dtype):
-    """None for a finite array of this shape and dtype; for any other result the text that says what it is."""
+    """None for a finite array of this shape and dtype; for any other result a text that describes it."""
     if not isinstance(got, (np.ndarray, np.generic)):
         return f"is {'None' if got is None else 'a ' + type(got).__name__}"
     if got.shape != shape:
@@ -141,8 +141,7 @@ def unlike(got, shape, dtype):
 
 
 def check_results(model, where):
-    """CardkgeError that names the first of the methods whose result has another shape or dtype than it should have, or
-    is not finite."""
+    """CardkgeError that names the first method whose result has a wrong shape or dtype, or is not finite."""
     n, m, dtype = 3, model.n_entities, model.dtype
     ids = np.arange(n) % model.n_relations
 
@@ -187,7 +186,7 @@ SCORES_RTOL = 1e-9  # two ways of scoring may differ by this part of the largest
 
 
 def slope(function, array, place=..., direction=1.0):
-    """d function() / d array[place], along `direction` where the place is more than a number, from four values:
+    """d function() / d array[place], along `direction` where the place holds more than a number, from four values:
 
         (8 (f(x + e) - f(x - e)) - (f(x + 2e) - f(x - 2e))) / 12 e
 
@@ -215,7 +214,7 @@ def trial_model(name, seed=0):
     """A small float64 model of the kind, and twelve triples without loops, some rows repeated: (model, h, r, t)."""
     model = MODELS[name](6, 3, dim=4, seed=seed, dtype="float64")
     rng = np.random.default_rng(seed)
-    for array in model.params.values():  # away from what an initialisation may share, such as zeros
+    for array in model.params.values():  # away from values that an initialisation may repeat, such as zeros
         array += 0.3 * rng.normal(size=array.shape)
     h, r = rng.integers(6, size=12), rng.integers(3, size=12)
     return model, h, r, (h + rng.integers(1, 6, size=12)) % 6
@@ -249,7 +248,7 @@ def check_gradients(name, what):
         def function():
             return logistic_loss(model.score(h, r, t), labels)[0]
     else:
-        # X lies above a bound of 0, and there are no pairs (e, r, e), where a norm may have a kink
+        # X lies above a bound of 0, and no pair is (e, r, e), where a norm may have a kink
         given = model, np.zeros((3, 2)), 1, [0, 2], [1, 3, 4], [1.0, 2.0, 0.5]
         gradients = cardinality_penalty(*given)[1]
 
@@ -268,7 +267,7 @@ def check_gradients(name, what):
 
 
 def check_model(name):
-    """Yields (what is checked, None or the fault) for a model of MODELS."""
+    """Yields (the name of a check, None or the fault) for a model of MODELS."""
     parts = {
         "the three ways of scoring agree": lambda: check_scoring(name),
         "d_phi: gradients of the loss": lambda: check_gradients(name, "loss"),
@@ -282,7 +281,7 @@ def check_model(name):
 
 
 def trusted_model(name):
-    """As `use_model`, for training: CardkgeError too where one of the checks fails."""
+    """`use_model` for training: CardkgeError also where a check fails."""
     found, path = use_model(name), name.rpartition(":")[0]
     for what, fault in check_model(found):
         if fault:

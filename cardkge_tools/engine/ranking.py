@@ -15,9 +15,9 @@ from cardkge_tools.engine.gradients import OWN, kind_of, output_of
 
 
 def check_finite(arrays, where="the model"):
-    """CardkgeError that names the first array (of a dict) with a NaN or an infinity, and how many it has."""
+    """CardkgeError that names the first array (of a dict) with a NaN or an infinity, and counts them."""
     for name, array in arrays.items():
-        parts = np.array_split(array.ravel(), array.size // 2**20 + 1)  # a mask of all would be as large as a table
+        parts = np.array_split(array.ravel(), array.size // 2**20 + 1)  # one mask would be as large as the table
         bad = array.size - sum(np.count_nonzero(np.isfinite(part)) for part in parts)
         if bad:
             raise CardkgeError(
@@ -27,8 +27,8 @@ def check_finite(arrays, where="the model"):
 
 
 def check_vocabulary(model, triples):
-    """CardkgeError where the triples are known to have another vocabulary than the model, as data that was loaded apart
-    from the run may have."""
+    """CardkgeError where the triples have another vocabulary than the model, as data loaded apart from the run may
+    have."""
     ours, theirs = getattr(model, "vocabulary", None), getattr(triples, "vocabulary", None)
     if None not in (ours, theirs) and ours != theirs:
         raise CardkgeError(
@@ -86,13 +86,13 @@ def scored_blocks(model, queries, threads, consume, batch_size=None, progress=No
     threads.run(score, len(ids), size=block)
 
 
-LEAST, MOST = 16, 256  # questions of a block
-TILE = 4096  # entities that a block of questions is scored against at once: the scores stay in the cache
+LEAST, MOST = 16, 256  # queries of a block
+TILE = 4096  # entities scored at once for a block of queries: the scores stay in the cache
 
 
 def score_tables(model):
-    """What `kernels.triple_score` scores: (rows, relation rows, output), and where the rows of tails begin. ER-MLP has
-    hidden rows, of heads and then of tails; equal entities have equal bits there."""
+    """The tables of `kernels.triple_score`: (rows, relation rows, output), and the place where the rows of tails begin.
+    ER-MLP has hidden rows, first of heads and then of tails; equal entities have equal bits there."""
     entity, relation = model.params["entity"], model.params["relation"]
     if kind_of(model) != kernels.ERMLP:
         return (entity, relation, output_of(model)), 0
@@ -132,7 +132,7 @@ def rounding_bounds(model, tables, triples, side, longest):
     and sum |terms| <= || |given row| |r| || times the longest row, of norm `longest`."""
     rows, relation_rows, output = tables
     eps = float(np.finfo(model.dtype).eps)
-    if kind_of(model) is OWN:  # only the size of its scores says how they round: see `Questions.count_own`
+    if kind_of(model) is OWN:  # its rounding depends on the size of its scores alone: see `Questions.count_own`
         return np.full(len(triples), OWN_ROUNDING * eps)
     if kind_of(model) == kernels.ERMLP:
         # terms below |w_i|, of a tanh within 4e-7 (float32) whose argument is rounded too
@@ -160,9 +160,9 @@ def ranges(dataset):
 
 
 def leave_out(scores, start, questions, masked, among):
-    """Gives -infinity to every entity that is no candidate. scores (n, w) of the entities from `start` on; questions
-    (n, 3): (given, relation, answer); masked (n,): true where the given entity is no candidate; among: None, or for
-    each relation the ids of the candidates, which the answer joins."""
+    """Sets the score of every entity that is not a candidate to -infinity. scores (n, w) of the entities from `start`
+    on; questions (n, 3): (given, relation, answer); masked (n,): true where the given entity is not a candidate; among:
+    None, or for each relation the ids of the candidates; the answer always is one."""
     width = scores.shape[1]
     given = questions[:, 0] - start
     rows = np.flatnonzero(masked & (given >= 0) & (given < width))
@@ -181,9 +181,9 @@ def leave_out(scores, start, questions, masked, among):
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """The entities that a right answer, itself always a candidate, is ranked among.
+    """The entities among which a right answer, itself always a candidate, is ranked.
 
-    loopless (R,) bool: the irreflexive relations, where the given entity is no candidate. among: (heads, tails) as
+    loopless (R,) bool: the irreflexive relations, where the given entity is not a candidate. among: (heads, tails) as
     `ranges` gives them; None for all entities.
     """
 
@@ -196,14 +196,13 @@ def rank_triples(model, triples, known=None, ties="realistic", threads=None, pro
 
     triples (n, 3) ids; known (m, 3): all true triples, of train, valid and test. Returns {"raw": ranks} and, with
     known, {"filtered": ranks}, (n, 2) float64 each, column 0 the head's rank, column 1 the tail's. Filtered: other true
-    answers do not count. Ties: "optimistic" the best rank among equal scores, "pessimistic" the worst, "realistic"
+    answers are left out. Ties: "optimistic" the best rank among equal scores, "pessimistic" the worst, "realistic"
     their mean. threads: a number, None for all, or a `Threads`. Any thread calls progress(done, total). Raises
     CardkgeError for ids out of range or a score that is NaN.
 
     Scores come from matrix products, whose rounding depends on the place of an element. Where a score is so near the
     right answer's that rounding could decide, `kernels.exact_scores` computes both: equal rows tie, and no rank depends
-    on the size of a block, the threads or the BLAS library.
-    """
+    on block size, threads or BLAS library."""
     if ties not in TIES:
         raise CardkgeError(f"ties must be one of {', '.join(TIES)}; found {ties}")
     check_finite(model.params)
@@ -231,7 +230,8 @@ def rank_triples(model, triples, known=None, ties="realistic", threads=None, pro
 
 
 class Questions:
-    """Triples (n, 3) with their head (side 0) or tail (1) open: how many entities are better than their answers."""
+    """The queries of triples (n, 3) with their head (side 0) or tail (1) open: counts of the entities that beat the
+    answer."""
 
     def __init__(self, model, triples, side, known, tables, longest, candidates):
         self.model, (self.tables, self.tail_offset) = model, tables
@@ -246,7 +246,7 @@ class Questions:
         self.tolerances = rounding_bounds(model, self.tables, self.asked, self.place, longest)
 
     def exact(self, questions, entities):
-        """Scores of entities as answers to questions, (n,) each, by the one kernel that settles ties."""
+        """Scores of entities as answers to queries, (n,) each, by the one kernel that settles ties."""
         out, kind = np.empty(len(questions), self.model.dtype), kind_of(self.model)
         kernels.exact_scores(kind, self.tables, self.tail_offset, self.place, self.asked, questions, entities, out)
         return out
@@ -254,7 +254,7 @@ class Questions:
     def count(self, counts, threads, progress=None):
         """Adds (above, equal, above and filtered, equal and filtered) to counts (n, 4); a NaN makes equal negative."""
         n, own, local = len(self.asked), kind_of(self.model) is OWN, threading.local()
-        # a block takes its tiles in turn, and a tile stays in the cache; two blocks for each thread: one may be slow
+        # a block takes its tiles in turn, and a tile stays in the cache; two blocks for each thread, as one may be slow
         block, width = min(max(LEAST, -(-n // (2 * threads.count))), MOST), TILE
         if own:
             block, width = min(block, max(1, 2**24 // self.model.n_entities)), self.model.n_entities
@@ -287,8 +287,8 @@ class Questions:
         scored_blocks(self.model, queries, threads, count, block, progress, width)
 
     def count_own(self, first, scores, counts):
-        """`kernels.count_better` of the questions from `first` on, for a model that the kernels do not know: `match`
-        scores all entities, `phi` again those near the right answer's score."""
+        """`kernels.count_better` of the queries from `first` on, for a model unknown to the kernels: `match` scores all
+        entities, and `phi` scores those near the right answer again."""
         starts, stops, known = self.known
         for place, row in enumerate(scores, first):
             triple, answer, tolerance = self.asked[place], self.answers[place], self.tolerances[place]
@@ -312,14 +312,14 @@ class Questions:
 
 
 def as_scored(model, triples, side):
-    """(triples, side) whose scores answer the questions of triples (n, 3) with their head (side 0) or tail (1) open: a
+    """(triples, side) whose scores answer the queries of triples (n, 3) with their head (side 0) or tail (1) open: a
     reciprocal model answers (?, r, t) by the tails of (t, r + R)."""
     if not model.reciprocal or side == 1:
         return triples, side
     return np.ascontiguousarray(triples[:, ::-1]) + np.array([0, model.n_relations, 0], triples.dtype), 1
 
 
-OWN_ROUNDING = 256  # times eps and the largest score of a question: how much match may differ from phi
+OWN_ROUNDING = 256  # times eps and the largest score of a query: how much match may differ from phi
 
 
 def phi_of(model, triple, side, entities):
@@ -329,7 +329,7 @@ def phi_of(model, triple, side, entities):
 
 
 def true_answers(triples, known, side, model):
-    """The filter: the known answers to the question that each triple asks with its head (side 0) or tail (1) open.
+    """The filter: the known answers to the query of each triple with its head (side 0) or tail (1) open.
 
     Returns (starts, stops, ids): ids[starts[i] : stops[i]] are those of triple i, each once, its own answer among them.
     """
@@ -338,16 +338,16 @@ def true_answers(triples, known, side, model):
     def questions(part):
         return part[:, 2 - 2 * side].astype(np.int64) * model.n_relations + part[:, 1]
 
-    asked, which = np.unique(questions(triples), return_inverse=True)
+    distinct, which = np.unique(questions(triples), return_inverse=True)
     pairs = []
     for start in range(0, len(known), 2**20):  # `known` may be much larger than `triples`
         part = known[start : start + 2**20]
         keys = questions(part)
-        place = np.searchsorted(asked, keys)
-        relevant = np.append(asked, -1)[place] == keys
+        place = np.searchsorted(distinct, keys)
+        relevant = np.append(distinct, -1)[place] == keys
         pairs.append(place[relevant] * n + part[relevant, 2 * side])
     pairs = sorted_distinct(np.concatenate([np.zeros(0, np.int64), *pairs]))
-    limits = np.searchsorted(pairs, np.arange(len(asked) + 1) * n)
+    limits = np.searchsorted(pairs, np.arange(len(distinct) + 1) * n)
     return limits[which], limits[which + 1], (pairs % n).astype(np.int32)
 
 
@@ -359,8 +359,8 @@ def evaluate(model, triples, known=None, ties="realistic", threads=None, progres
 
 def completions(model, relation, head=None, tail=None):
     """All entities as the tail of (head, relation, ?) or the head of (?, relation, tail), likeliest first, ties by id:
-    (ids, probabilities, scores), a list of N each. Raises CardkgeError for ids out of range, or unless either a head or
-    a tail is given."""
+    (ids, probabilities, scores), a list of N each. Raises CardkgeError for ids out of range, and unless exactly one of
+    head and tail is given."""
     if (head is None) == (tail is None):
         raise CardkgeError("a completion needs a head or a tail, and not both")
     scores = exact_scores(model, relation, head, tail)
@@ -399,7 +399,7 @@ def cardinality_violations(model, bounds, triples, threads=None, progress=None):
             for relation in np.unique(relations).tolist():
                 here = relations == relation
                 if not is_bounded(limits[here]).any():
-                    continue  # the bounds are on a class, and no subject has it
+                    continue  # the bounds hold for a class without subjects
                 found.append(_violations_of(relation, inverse, subjects[here], sums[here], limits[here]))
     return sorted(found, key=lambda each: (each["relation"], each["inverse"]))
 
@@ -418,7 +418,7 @@ def exact_sums(model, inverse, relations, subjects, threads, progress=None):
 
 def sums_of_sigma(scores):
     """(n,) float64: X, the sum of sigma over each row of scores (n, N)."""
-    with np.errstate(over="ignore"):  # of a score so low that its sigma is 0
+    with np.errstate(over="ignore"):  # for scores so low that sigma is 0
         return (1 / (1 + np.exp(-scores))).sum(1, dtype=np.float64)
 
 

@@ -3,12 +3,11 @@
 Letters: n rows of a batch, each a distinct query with all its answers in the batch; m candidates, the columns; w reals
 in a row of a table; N entities, R relations.
 
-A question leaves one place of a triple open: (h, r, ?), (?, r, t) or (h, ?, t). The rows of the two others make a
+A query leaves one place of a triple open: (h, r, ?), (?, r, t) or (h, ?, t). The rows of the two given places make a
 vector, which gives a score with each row of the table of the open place. DistMult and ComplEx are linear in each row:
 the score is an inner product, and sum_i u_i phi(h, r, t_i) = phi(h, r, sum_i u_i t_i), so one backward pass of phi,
 with that sum in the open place, gives the gradients of the two others. ER-MLP's vector is the sum of two hidden rows,
-and its score w . tanh(vector + row).
-"""
+and its score w . tanh(vector + row)."""
 
 from dataclasses import dataclass
 
@@ -20,12 +19,12 @@ from cardkge_tools.engine.gradients import Buffers, Rows, kind_of, with_objectiv
 
 HEAD, RELATION, TAIL = range(3)  # places of a triple
 BLOCK = 64  # rows of one matrix product: fixed, so that its bits do not depend on the threads
-SCORES = 2**24  # that are in memory at once (at least one row)
+SCORES = 2**24  # scores in memory at once (at least one row)
 COLUMNS = 1024  # columns of one product of the backward pass
 
 
 class Table:
-    """Rows to score, and the sum of their gradients; `begun` once that sum holds numbers."""
+    """Rows to score, and the sum of their gradients; `begun` tells whether that sum holds numbers."""
 
     def __init__(self, rows, gradient, begun):
         self.rows, self.gradient, self.begun = rows, gradient, begun
@@ -39,8 +38,8 @@ class Table:
 
 @dataclass(frozen=True)
 class Targets:
-    """The answers to n questions. Answer x is column answers[x] of row rows[x] and counts times[x] times; the pairs are
-    sorted and distinct; counts (n,) is the sum of times for each row. masked (n,): a column that is no candidate, or
+    """The answers to n queries. Answer x is column answers[x] of row rows[x] and counts times[x] times; the pairs are
+    sorted and distinct; counts (n,) is the sum of times for each row. masked (n,): a column that is not a candidate, or
     -1. log_weights (m,), bounds (n, 2) or None; weight: of the loss."""
 
     rows: np.ndarray
@@ -111,7 +110,7 @@ class SoftmaxGradients:
     def __call__(self, batch):
         """(parts, gradients) of a batch of `QueryBatches`; its candidates hold all given entities and answers."""
         queries, candidates = batch
-        if not len(queries.given):  # a query with more answers than a batch holds leaves the next batch empty
+        if not len(queries.given):  # after a query with more answers than a batch holds the next batch is empty
             return dict.fromkeys(("loss", "l2", "n3", "penalty", "objective"), 0.0), {}
         model, n_entities = self.model, self.model.n_entities
         ids, log_weights = (np.arange(n_entities), None) if candidates is None else candidates
@@ -144,13 +143,13 @@ class SoftmaxGradients:
         return embedded
 
     def ask_for_entities(self, queries, column, log_weights):
-        """The questions (h, r, ?) and (?, r, t) of a batch."""
+        """The queries (h, r, ?) and (?, r, t) of a batch."""
         for side, place in ((0, HEAD), (1, TAIL)):
             part = queries.take(np.flatnonzero(queries.sides == side))
             n, relations = len(part.given), part.relations % self.model.n_relations
             if not n:
                 continue
-            inverse = side == 0 or part.relations >= self.model.n_relations  # of heads, as a reciprocal model scores
+            inverse = side == 0 or part.relations >= self.model.n_relations  # or as a reciprocal model scores
             rows, masked = part.rows(), None
             if self.loopless is not None:
                 loop = np.zeros(n, bool)
@@ -158,8 +157,8 @@ class SoftmaxGradients:
                 masked = np.where(self.loopless[relations] & ~loop, column[part.given], -1)
             options = {"log_weights": log_weights, "bounds": self.bounds_of(part.given, relations, inverse)}
             targets = Targets.of(rows, column[part.answers], n, masked, **options)
-            given, asked = column[part.given], (RELATION, part.relations)
-            self.ask(place, [(HEAD, given), asked] if place == TAIL else [asked, (TAIL, given)], targets)
+            given, relation = column[part.given], (RELATION, part.relations)
+            self.ask(place, [(HEAD, given), relation] if place == TAIL else [relation, (TAIL, given)], targets)
 
     def bounds_of(self, given, relations, inverse):
         """(n, 2): the bounds of X_hr, where inverse those of X_rt; None if nothing is bounded."""
@@ -173,7 +172,7 @@ class SoftmaxGradients:
         return found if is_bounded(found).any() else None
 
     def ask_for_relations(self, queries, column):
-        """The question (h, ?, t) for each answer of a batch; its relation row is the answer."""
+        """The query (h, ?, t) for each answer of a batch; its relation row is the answer."""
         rows = queries.rows()
         given, answers, tail_open = column[queries.given[rows]], column[queries.answers], queries.sides[rows] == 1
         heads, tails = np.where(tail_open, given, answers), np.where(tail_open, answers, given)
@@ -182,7 +181,7 @@ class SoftmaxGradients:
         self.ask(RELATION, [(HEAD, heads), (TAIL, tails)], targets)
 
     def ask(self, place, ends, targets):
-        """Forward and backward pass of n questions with this place open: adds to the gradients of all three tables and
+        """Forward and backward pass of n queries with this place open: adds to the gradients of all three tables and
         to the sums. ends: the two other places, in order, each with its rows (n,)."""
         model, n = self.model, len(targets.counts)
         first, second = (self.tables[where].rows[ids] for where, ids in ends)
@@ -210,8 +209,8 @@ class SoftmaxGradients:
             self.tables[where].add(ids, values)
 
     def products(self, table, vectors, scores, coefficients, d_vectors, block):
-        """Both passes of DistMult or ComplEx: for blocks of questions the scores of all rows of a table, `coefficients`
-        in their place, and sum_i u_i row_i; then for blocks of columns the gradients of the rows."""
+        """Both passes of DistMult or ComplEx: for blocks of queries the scores of all rows of a table, replaced by
+        `coefficients`, and sum_i u_i row_i; then for blocks of columns the gradients of the rows."""
 
         @np.errstate(over="ignore", invalid="ignore", divide="ignore")
         def by_questions(i, j):
@@ -230,7 +229,7 @@ class SoftmaxGradients:
         table.begun = True
 
     def mlp_products(self, table, vectors, scores, coefficients, d_vectors, block):
-        """The same for ER-MLP, and the gradient of w. Each block has sums of its own, so no two threads write the same
+        """The same for ER-MLP, and the gradient of w. Each block has its own sums, so no two threads write the same
         element."""
         output, across = self.model.params["output"], np.ascontiguousarray(table.rows.T)
         blocks = -(-len(vectors) // block)
@@ -268,7 +267,7 @@ class SoftmaxGradients:
         return with_objective(model, settings, gradients, loss, penalty, n3), gradients
 
     def add_n3(self, name, gradient, uses):
-        """N3 of a table, uses[i] times row i of its `Rows`; adds its gradient to them."""
+        """N3 of a table, uses[i] times for row i of its `Rows`, to which its gradient is added."""
         used = np.flatnonzero(uses)
         rows = self.model.params[name][gradient.ids[used]]
         weights = (self.settings.n3 * uses[used]).astype(rows.dtype)[:, None]

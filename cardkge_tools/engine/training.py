@@ -49,7 +49,7 @@ class Trainer:
         else:
             self.gradients = SampledGradients(model, settings, self.bounds, threads)
 
-    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is not finite is raised
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # a value that is not finite raises NonFinite
     def step(self, batch, rate=None):
         """One update of the parameters, in place, at this learning rate (None: settings.learning_rate).
 
@@ -66,7 +66,7 @@ class Trainer:
         """One step of the optimiser, and the projection, on the rows that have a gradient: name -> `Rows`."""
         settings, own, taken = self.settings, kind_of(self.model) is OWN, []
         adagrad = chosen("optimizer", settings.optimizer, OPTIMIZERS) is adagrad_step
-        # AdaGrad moves a number by at most the rate, if the gradient is finite. Other steps may have to be undone.
+        # AdaGrad moves a number by at most the rate if the gradient is finite. Other steps may have to be undone.
         largest = max(rate, settings.l2, settings.penalty_weight)
         if own or not adagrad or largest > np.finfo(self.model.dtype).max ** 0.25:
             for name, rows in gradients.items():
@@ -102,15 +102,14 @@ class Trainer:
 def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
     """Continues a run up to run.settings.epochs (paper, Algorithm 1). Returns "finished", "patience" or "stopped".
 
-    on_epoch(run, record) is called after each epoch, on_step(run, step, steps) after each step. stop() is asked after
-    each step, and true ends the call with "stopped": the run is then where an uninterrupted one would have been. Every
-    generator is seeded by (seed, epoch, step), so the same settings give the same bits, stopped or not, on any number
-    of threads. A record, kept in run.history too, has the epoch, the means over its steps of objective, loss, l2,
-    penalty and, under softmax, n3 (each a sum over the step's examples or pairs), and the seconds. Every
-    settings.validate_every epochs the filtered metrics on valid are taken; the parameters with the best hits@10 (then
-    MRR), under softmax the best MRR (then hits@10), are kept, and `patience` validations without a better one end the
-    training. Raises NonFinite, which names epoch and step; run.step then counts the steps before it.
-    """
+    on_epoch(run, record) is called after each epoch, on_step(run, step, steps) after each step. stop() is called after
+    each step, and true ends the call with "stopped": the run then has the state that an uninterrupted one has at that
+    step. Every generator is seeded by (seed, epoch, step), so the same settings give the same bits, stopped or not, on
+    any number of threads. A record, kept in run.history too, has the epoch, the means over its steps of objective,
+    loss, l2, penalty and, under softmax, n3 (each a sum over the step's examples or pairs), and the seconds. Every
+    settings.validate_every epochs the filtered metrics on valid are computed; the parameters with the best hits@10
+    (then MRR), under softmax the best MRR (then hits@10), are kept, and training ends after `patience` validations
+    without a better one. Raises NonFinite, which names epoch and step; run.step then counts the steps before it."""
     settings = run.settings
     check_sizes(run, dataset)
     with Threads(threads) as threads:
@@ -155,13 +154,13 @@ def check_sizes(run, dataset):
     if sizes != (run.model.n_entities, run.model.n_relations):
         raise CardkgeError(
             f"the data has {sizes[0]} entities and {sizes[1]} relations, the run {run.model.n_entities} and"
-            f" {run.model.n_relations}: train on the data that the run was made for"
+            f" {run.model.n_relations}: train on the data of the run"
         )
     checked_triples(dataset.train, *sizes)
 
 
 def take_step(run, trainer, batch, rate):
-    """One step of the run, which adds its sums to run.partial; NonFinite that says where, and what to do."""
+    """One step of the run, which adds its sums to run.partial; NonFinite names the step and the remedy."""
     settings = run.settings
     try:
         parts = trainer.step(batch, rate)

@@ -50,23 +50,31 @@ def new_folder(out, force):
 def resume_run(folder, given, threads, calibrated=True):
     """Resumes a saved run, with the given settings that a resumed run may change."""
     run = load_run(folder, calibrated=False)
+    refuse_joined(run, folder)
     update_settings(run, given)
     replaced = not run.settings.final and (calibrated or run.epoch < run.settings.epochs)
     with contextlib.suppress(*[CardkgeError] * replaced):  # whatever it is
         load_calibration(run, folder)
-    dataset, data = run_data(run), run.data
-    found = describe_data(dataset)
-    if same_facts(found, data) and found["sha256"] != data["sha256"]:
+    dataset, same = data_of(run, folder)
+    if not same:
         warn(f"{dataset.folder}: the lines are in another order now; the steps to come draw other batches")
-        dataset = align_dataset(dataset, run)
-    elif not same_facts(found, data):
+    if run.epoch >= run.settings.epochs:
+        say(f"{folder} has finished its {run.epoch} epochs; --epochs may be raised")
+    fit(run, dataset, folder, threads, calibrated)
+
+
+def data_of(run, folder):
+    """The Dataset of a run with the run's ids, and whether its lines are in the order that they had. CardkgeError where
+    the facts are others."""
+    dataset = run_data(run)
+    found = describe_data(dataset)
+    if not same_facts(found, run.data):
         raise CardkgeError(
             f"{dataset.folder}: the data has changed since {folder} was trained on it; "
             "give the old data with --data, or train anew"
         )
-    if run.epoch >= run.settings.epochs:
-        say(f"{folder} has finished its {run.epoch} epochs; --epochs may be raised")
-    fit(run, dataset, folder, threads, calibrated)
+    same = found["sha256"] == run.data["sha256"]
+    return dataset if same else align_dataset(dataset, run), same
 
 
 def whole(dataset):
@@ -79,6 +87,7 @@ def train_final(source, out, force, threads, data, model):
     """`train --final`: the settings of a run up to its best epoch, on all the triples of its data; data and model None
     for the run's. A given model must be the run's: naming it loads a class of one's own."""
     run, dataset = open_run(source, data)
+    refuse_joined(run, source)
     if model not in (None, run.settings.model):
         raise click.UsageError(
             f"--model cannot change in a final run: {source} has {run.settings.model}, given {model}."
@@ -95,6 +104,14 @@ def train_final(source, out, force, threads, data, model):
         final = new_run(settings, dataset, run.bounds)
         final.calibration = run.calibration  # of the run that could be calibrated
         fit(final, dataset, folder, threads)
+
+
+def refuse_joined(run, folder):
+    """CardkgeError for the mean of several runs, which no step would improve."""
+    if run.settings.joined:
+        raise CardkgeError(
+            f"{folder} is the mean of {run.settings.joined} runs, and not trained; train these, and join them"
+        )
 
 
 def update_settings(run, given):

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from cardkge import CardkgeError, ComplEx
-from cardkge_tools.answers.opening import run_data
 from cardkge_tools.answers.runs import Run, bounds_digest, load_run, new_model
-from cardkge_tools.experiments.fitting import fit, new_folder
+from cardkge_tools.experiments.fitting import data_of, fit, new_folder
+from cardkge_tools.shell.terminal import warn
 
 
 def join_runs(folders, out, force=False, data=None, threads=None):
@@ -25,6 +25,11 @@ def join_runs(folders, out, force=False, data=None, threads=None):
     for folder, run in zip(folders, runs, strict=True):
         if run.settings.model not in ("distmult", "complex"):
             raise CardkgeError(f"{folder}: join takes distmult and complex runs, its model is {run.settings.model}")
+        if run.settings.joined or not run.epoch:
+            fault = f"the mean of {run.settings.joined} runs" if run.settings.joined else "of no epoch yet"
+            raise CardkgeError(f"{folder}: {fault}; join trained runs")
+        if run.epoch < run.settings.epochs and not run.settings.patience:
+            warn(f"{folder} stands at epoch {run.epoch} of {run.settings.epochs}")
         if run.settings.final:
             raise CardkgeError(f"{folder}: trained on valid too, so nothing is left to calibrate by; join those before")
         for what, value in _of_graph(run).items():
@@ -35,7 +40,7 @@ def join_runs(folders, out, force=False, data=None, threads=None):
     with new_folder(out, force) as folder:
         joined = _joined(runs)
         joined.settings = dataclasses.replace(joined.settings, data=data or joined.settings.data)
-        fit(joined, run_data(joined), folder, threads)
+        fit(joined, data_of(joined, folders[0])[0], folder, threads)
 
 
 def _of_graph(run):
@@ -60,9 +65,8 @@ def _joined(runs):
         parts = [np.concatenate([part[i] for part in parts], axis=1) for i in range(2 if name == "complex" else 1)]
         tables[table] = np.concatenate(parts, axis=1)
     tables["relation"] /= len(models)
-    settings = dataclasses.replace(
-        first.settings, model=name, dim=parts[0].shape[1], epochs=0, validate_every=0, patience=0, optimizer="sgd"
-    )
+    changed = {"model": name, "dim": parts[0].shape[1], "joined": len(runs), "optimizer": "sgd"}
+    settings = dataclasses.replace(first.settings, **changed, epochs=0, validate_every=0, patience=0)
     model = new_model(settings, len(first.entities), len(first.relations), initialise=False)
     model.params, model.vocabulary = tables, first.model.vocabulary
     of_graph = {"data": first.data, "types": first.types, "prefixes": first.prefixes}

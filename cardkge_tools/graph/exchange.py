@@ -166,7 +166,7 @@ def _number_bounds(numbers, graph, names, prefixes, counts, literals):
         heads, values, faults, read = numbers.of(called.__contains__)
         if not read:
             notes.append(f"{option}: no literal of this property, and no column of this name")
-        counts["literals of --number that are no whole number of 0 or more left out"] += faults
+        counts["literals of --number that are no whole number from 0 to 2^31 left out"] += faults
         found[relation, inverse].append((new_ids[heads], values, np.full(len(heads), not at_least)))
     bounds, twice, lost = [], 0, 0
     for (relation, inverse), parts in found.items():

@@ -63,6 +63,7 @@ class Triples:
         return np.delete(triples, repeated, axis=0)
 
 
+MOST_TAILS = 2**31  # of a head, by its number: no graph has more entities, and what says more is a mistake
 _WHOLE = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 _TYPED = re.compile(r'"([^"\\]*)"(?:\^\^<http://www\.w3\.org/2001/XMLSchema#(\w+)>)?')
 _NUMERIC = re.compile(
@@ -72,15 +73,15 @@ _NUMERIC = re.compile(
 
 
 def whole_number(text):
-    """The whole number, 0 or more, that a field or a literal in N-Triples form says (`3`, `3.0`, `"3"^^<...#integer>`);
-    None where it says none."""
+    """The whole number from 0 to MOST_TAILS that a field or a literal in N-Triples form says (`3`, `3.0`,
+    `"3"^^<...#integer>`); None where it says none."""
     if text.startswith('"'):
         literal = _TYPED.fullmatch(text)
         if literal is None or not (literal[2] is None or _NUMERIC.fullmatch(literal[2])):
             return None
         text = literal[1]
     value = float(text) if _WHOLE.fullmatch(text := text.strip()) else -1.0
-    return value if value >= 0 and value.is_integer() else None
+    return value if 0 <= value <= MOST_TAILS and value.is_integer() else None
 
 
 class Numbers:

@@ -207,7 +207,8 @@ def checked_settings(context):
 
     if was_given(context, "batches") and was_given(context, "batch_size"):
         raise click.UsageError("--batches and --batch-size exclude each other.")
-    names = [name for name in Settings.__dataclass_fields__ if name != "final"]  # on the command line it names a run
+    others = "final", "joined"  # on the command line the former names a run
+    names = [name for name in Settings.__dataclass_fields__ if name not in others]
     try:
         return Settings(**{name: context.params[name] for name in names})
     except CardkgeError as error:
