@@ -145,17 +145,6 @@ def remove_stages(folder, age=3600):
                 ) from error
 
 
-def refuse_the_same(read, written):
-    """CardkgeError where one of the paths that are written is a file that is read, or is written twice."""
-    for i, path in enumerate(written):
-        if os.path.isfile(path) and any(os.path.isfile(other) and os.path.samefile(path, other) for other in read):
-            raise CardkgeError(f"{path} is the file that is read; choose another name for what is written")
-        real = os.path.realpath(path)
-        is_file = os.path.isfile(real) or not os.path.exists(real)  # or will be one
-        if is_file and not is_stdout(path) and real in map(os.path.realpath, written[:i]):
-            raise CardkgeError(f"{path} is written twice; choose another name for one of the files")
-
-
 def refuse_utf_16(path, start):
     """CardkgeError where a file begins as UTF-16 does: with a byte order mark, or with a zero in every other byte, as
     Latin letters have it."""

@@ -41,12 +41,22 @@ class Command(click.Command):
                     read += [value, *map(str.strip, str(value).split(","))]
                 elif ".py:" in str(value):  # MODEL of `check`
                     read.append(str(value).rpartition(":")[0])
-        if written:
-            from cardkge_tools.shell.files import refuse_the_same
-
-            refuse_the_same(read, [path for _, path in written])
-            tell_replaced(*(path for parameter, path in written if parameter.name != "json_file"))
+        if fault := lost_file(read, [path for _, path in written]):
+            Program.fail(ctx, fault)
+        tell_replaced(*(path for parameter, path in written if parameter.name != "json_file"))
         return super().invoke(ctx)
+
+
+def lost_file(read, written):
+    """What is wrong where one of the paths that are written is a file that is read, or is written twice; else None."""
+    for i, path in enumerate(written):
+        if os.path.isfile(path) and any(os.path.isfile(other) and os.path.samefile(path, other) for other in read):
+            return f"{path} is the file that is read; choose another name for what is written"
+        real = os.path.realpath(path)
+        is_file = os.path.isfile(real) or not os.path.exists(real)  # or will be one
+        if is_file and path not in ("-", "/dev/stdout") and real in map(os.path.realpath, written[:i]):
+            return f"{path} is written twice; choose another name for one of the files"
+    return None
 
 
 class Folder(click.Group):
