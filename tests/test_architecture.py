@@ -12,11 +12,7 @@ import cardkge
 
 ROOT = Path(cardkge.__file__).resolve().parent
 FILES = [ROOT / "cardkge.py", ROOT / "kernels.py", ROOT / "cli.py", *sorted((ROOT / "cardkge_tools").rglob("*.py"))]
-LAZY = {
-    "cli",
-    "cardkge_tools.shell.options",
-    "cardkge_tools.shell.terminal",
-}  # whose help needs no NumPy: they import rooms inside functions
+LAZY = {"cli", "cardkge_tools.shell.options"}  # whose help needs no NumPy: they import rooms inside functions
 
 
 def module_name(path):

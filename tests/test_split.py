@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import ok
+from conftest import invoke, ok, one_error, snapshot
 
 import cardkge
 from cardkge import CardkgeError
@@ -210,3 +210,14 @@ def test_families():
     groups = groups_of(data.known, related, data.n_entities, data.n_relations)
     parts = split_triples(data.known, data.n_entities, 0.05, 0.1, 0, groups)
     assert leaks(dataset(data.known, parts, data.n_relations))[1][0] == 0
+
+
+def test_a_run_is_no_place_for_a_graph(tmp_path):
+    """Its bounds.tsv and types.tsv would be lost."""
+    (tmp_path / "triples.tsv").write_text("".join(f"e{h}\tr{r}\te{t}\n" for h, r, t in graph()))
+    ok("split", tmp_path, "--out", tmp_path / "data")
+    ok("train", "--data", tmp_path / "data", "--epochs", 1, "--dim", 2, "--no-calibrate", "--out", tmp_path / "run")
+    before = snapshot(tmp_path / "run")
+    for command in (("split", tmp_path), ("import", tmp_path / "triples.tsv")):
+        assert "holds a run" in one_error(invoke(*command, "--out", tmp_path / "run", "--force"))
+    assert snapshot(tmp_path / "run") == before

@@ -30,7 +30,7 @@ from cardkge_tools.graph.sources import (
     read_table,
 )
 from cardkge_tools.graph.spelling import id_of, look_alike_warnings
-from cardkge_tools.shell.files import make_folder, replace_file, without_gz, write_report
+from cardkge_tools.shell.files import folder_of_graph, replace_file, without_gz, write_report
 from cardkge_tools.shell.terminal import counted, counter, tell_replaced, warn
 
 EXPORTS = ("word2vec", "tsv", "npz", "tensorboard")
@@ -122,7 +122,7 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
     result = Imported(out, notes=[] if options.header else triples.first_lines(tables))
     if not options.base:
         result.notes += rdf.relative_notes(triples.entities, triples.relations)
-    make_folder(out, [])
+    folder_of_graph(out)
     names = [_final_names(each, prefixes, any(is_rdf)) for each in (triples.entities, triples.relations)]
     graph, schema = _write_graph(result, triples, names, prefixes, options)
     if len(files) == len(splits) == 1 and len(splits[0]) == 3 and result.triples == len(triples):

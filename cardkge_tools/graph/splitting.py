@@ -20,7 +20,7 @@ from cardkge_tools import SPLIT_FILES, SPLITS, TRIPLE_FILES
 from cardkge_tools.graph.exchange import write_triples
 from cardkge_tools.graph.graphs import load_triples, open_data
 from cardkge_tools.graph.spelling import counted_look_alikes
-from cardkge_tools.shell.files import make_folder, replace_file, write_report
+from cardkge_tools.shell.files import folder_of_graph, replace_file, write_report
 from cardkge_tools.shell.terminal import brief, table, warn
 
 SHARE, SUPPORT = 0.5, 2
@@ -321,7 +321,7 @@ def split_folder(folder, out, shares=(0.05, 0.1), seed=0, group=True, columns="h
                 f"{folder}: no triple can go to {split} ({number} of {len(triples)} wanted): train needs every entity"
                 " and relation; choose larger shares, or more data"
             )
-    make_folder(out, [])
+    folder_of_graph(out)
     same = os.path.samefile(folder, out)
     for name in present:
         if not same:

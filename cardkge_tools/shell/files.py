@@ -358,6 +358,13 @@ def make_folder(out, made):
     return out
 
 
+def folder_of_graph(out):
+    """`make_folder` for the files of a graph; CardkgeError where a run stands, whose files have such names."""
+    if os.path.exists(Path(out) / "model.npz"):
+        raise CardkgeError(f"{out} holds a run, whose bounds and classes would be lost; choose another --out")
+    return make_folder(out, [])
+
+
 def numbered_folder(parent, made):
     """Makes the folder of the next free number under `parent`."""
     taken = [int(entry.name) for entry in parent.iterdir() if entry.name.isdecimal()]
