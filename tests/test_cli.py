@@ -1125,7 +1125,7 @@ def test_a_result_that_is_replaced_is_named(trained, tmp_path):
     ):  # fmt: skip
         for said in (False, True):
             errors = ok(*command, tmp_path / name).stderr
-            assert errors.count(f"{tmp_path / name}: the file that is there will be replaced") == said
+            assert errors.count(f"{tmp_path / name}: the file that was there is replaced") == said
     for _ in range(2):  # --json is for programs
         assert "replaced" not in ok("data", "--json", tmp_path / "data.json").stderr
 

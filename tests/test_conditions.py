@@ -557,8 +557,8 @@ def test_what_is_read_is_not_overwritten_and_what_is_there_is_named(run, tmp_pat
         assert "is the file that is read" in one_error(invoke("complete", run, "--queries", queries, target, queries))
     for command in (("complete", run, "--queries", queries), ("predict", run, "--queries", queries)):
         out.unlink(missing_ok=True)
-        assert "will be replaced" not in ok(*command, "--out", out).stderr
-        assert f"{out}: the file that is there will be replaced" in ok(*command, "--out", out).stderr
+        assert "is replaced" not in ok(*command, "--out", out).stderr
+        assert f"{out}: the file that was there is replaced" in ok(*command, "--out", out).stderr
     assert queries.read_text() == "a\tr0\n"
     for command in (["complete", run], ["evaluate", run, "--sets"]):
         assert "--precision" in usage_error(invoke(*command, "--precision", 0.9, "--min-probability", 0.2))

@@ -499,7 +499,7 @@ def test_convert_names_the_file_that_it_replaces(tmp_path):
     for said in (False, True):
         result = ok("bounds", "convert", source, target)
         assert result.stdout == f"{target}: 1 bound\n"
-        assert (f"{target}: the file that is there will be replaced" in result.stderr) == said
+        assert (f"{target}: the file that was there is replaced" in result.stderr) == said
     assert "is the file that is read" in one_error(invoke("bounds", "convert", source, source))
 
 

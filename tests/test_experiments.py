@@ -297,7 +297,7 @@ def test_distinct_trials_have_distinct_names_that_are_safe(tmp_path, monkeypatch
         "validate-every": 12345, "patience": 12345,
     }  # fmt: skip
     assert {name.replace("_", "-") for name in cardkge.Settings.__dataclass_fields__} - everything.keys() == {
-        "batches", "final", "penalty-weight", "seed", *SOFTMAX,
+        "batches", "final", "joined", "penalty-weight", "seed", *SOFTMAX,
     }  # fmt: skip
     softmax = {"loss": "softmax"}
     chosen += [softmax] + [softmax | {name: 3} for name in ("softmax-candidates", "n3", "relation-weight")]
@@ -324,7 +324,7 @@ def test_equal_trials_have_one_name_whatever_the_way_they_are_written(tmp_path, 
     same("lambda", 0, "0", "0.0", "-0", -0.0)
     same("seed", 1, "1", "01", "+1")
     usual = dict(vars(cardkge.Settings()))
-    del usual["final"]  # no option of a trial
+    del usual["final"], usual["joined"]  # no options of a trial
     for name, value in usual.items():  # at its default, or left out
         if value is not None:
             assert name_of((cardkge.option_name(name), value)) == name_of(), name

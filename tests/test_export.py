@@ -98,7 +98,7 @@ def test_faults(tmp_path):
 def test_a_file_that_is_replaced_is_named(tmp_path, capsys):
     for form in ("word2vec", "npz", "tsv"):
         paths = export(OneRun(), form, tmp_path / form)
-        assert "will be replaced" not in capsys.readouterr().err
+        assert "is replaced" not in capsys.readouterr().err
         export(OneRun(), form, tmp_path / form)
         said = capsys.readouterr().err
-        assert all(f"{path}: the file that is there will be replaced" in said for path in paths)
+        assert all(f"{path}: the file that was there is replaced" in said for path in paths)

@@ -43,8 +43,10 @@ class Command(click.Command):
                     read.append(str(value).rpartition(":")[0])
         if fault := lost_file(read, [path for _, path in written]):
             Program.fail(ctx, fault)
-        tell_replaced(*(path for parameter, path in written if parameter.name != "json_file"))
-        return super().invoke(ctx)
+        there = [path for parameter, path in written if parameter.name != "json_file" and os.path.isfile(path)]
+        result = super().invoke(ctx)
+        tell_replaced(*there)
+        return result
 
 
 def lost_file(read, written):
@@ -294,10 +296,10 @@ def counted(n, noun, nouns=None):
 
 
 def tell_replaced(*paths):
-    """A line on stderr for each of the files that are there, and are about to be written anew."""
+    """A line on stderr for each of the files that are there, and are written anew."""
     for path in paths:
         if os.path.isfile(path) and os.fspath(path) != "/dev/stdout":
-            say(f"{path}: the file that is there will be replaced", err=True)
+            say(f"{path}: the file that was there is replaced", err=True)
 
 
 def interval(lower, upper):
