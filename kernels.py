@@ -822,7 +822,8 @@ def tilted_odds(x, log_rest, tilt, p, q):
 def find_tilt(x, log_rest, end, p, q):
     """Writes p and q with a tilt that brings the mean within 1/4 of `end`, at least 1; returns (tilt, mean, variance).
     It takes Newton's step, or half the interval where that step leaves it."""
-    most, least, margin = log_rest, math.log(end) - log_rest, math.log(len(x) + 1) + 1
+    most, margin = log_rest, math.log(len(x) + 1) + 1
+    least = math.log(end) - log_rest if log_rest > -np.inf else -np.inf
     for t in range(len(x)):
         most = max(most, x[t])
         least = max(least, margin - x[t]) if log_rest == -np.inf else least

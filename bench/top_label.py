@@ -22,10 +22,9 @@ sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
 import numpy as np  # noqa: E402
 from tabulate import tabulate  # noqa: E402
 
-import cardkge  # noqa: E402
 from cardkge_tools.answers.decoding import Decoder, KnownTails  # noqa: E402
 from cardkge_tools.answers.facts import run_bounds  # noqa: E402
-from cardkge_tools.answers.opening import align_dataset  # noqa: E402
+from cardkge_tools.answers.opening import open_run  # noqa: E402
 from cardkge_tools.definitions.measures import auc  # noqa: E402
 from cardkge_tools.engine.batches import Threads  # noqa: E402
 from cardkge_tools.engine.ranking import Queries, as_scored, scored_blocks, true_answers  # noqa: E402
@@ -88,8 +87,7 @@ def main(arguments=None):
     parser.add_argument("--data", help="where the run's data is, if it has moved")
     parser.add_argument("--threads", type=int)
     options = parser.parse_args(arguments)
-    run = cardkge.load_run(options.run)
-    data = align_dataset(cardkge.load_dataset(options.data or run.settings.data), run)
+    run, data = open_run(options.run, options.data)
     model, sides, valid, found = run.best_model(), (0, 1), [], []
     for side in sides:
         best, _, losses = best_entities(model, data.valid, data.known, side, TEMPERATURES, options.threads)

@@ -131,8 +131,9 @@ class Decoder:
         kernels.condition_sets(0, n, open_starts, odds, lower, upper, weights, unseen, open_p)
         p[~full] = open_p
         none = chances_of_none(open_starts, odds, (lower, upper), weights, unseen) if self.with_none else None
-        guesses = are_guesses(open_starts, odds, lower, unseen)
-        guesses &= ~contradicted & self.calibration.has_scale(relations) & (not self.with_guesses)
+        guesses = (lower > 0) & self.calibration.has_scale(relations) & (not self.with_guesses)
+        if guesses.any():
+            guesses &= are_guesses(open_starts, odds, lower, unseen)
         return Decoded(starts, row, ids, found, p, count, candidates, contradicted, none, guesses)
 
     @staticmethod

@@ -20,8 +20,9 @@ def join_runs(folders, out, force=False, data=None, threads=None):
     """Writes the run of the mean scores of two or more saved runs, DistMult or ComplEx, to a folder of its own, with
     its metrics on test and its calibration. CardkgeError where their data, bounds or kinds differ."""
     if len({Path(folder).resolve() for folder in (*folders, out)}) <= len(folders) or len(folders) < 2:
-        raise CardkgeError("join takes two runs or more, and a folder for the joined one, each another")
+        raise CardkgeError("join takes two runs or more, and a folder for the joined one, all different")
     runs = [load_run(folder, calibrated=False) for folder in folders]
+    common = _of_graph(runs[0])
     for folder, run in zip(folders, runs, strict=True):
         if run.settings.model not in ("distmult", "complex"):
             raise CardkgeError(f"{folder}: join takes distmult and complex runs, its model is {run.settings.model}")
@@ -33,7 +34,7 @@ def join_runs(folders, out, force=False, data=None, threads=None):
         if run.settings.final:
             raise CardkgeError(f"{folder}: trained on valid too, so nothing is left to calibrate by; join those before")
         for what, value in _of_graph(run).items():
-            if value != _of_graph(runs[0])[what]:
+            if value != common[what]:
                 raise CardkgeError(
                     f"{folder}: its {what} are not those of {folders[0]}; join runs of one graph and one form"
                 )

@@ -240,11 +240,8 @@ def read_table(path, triples, options, delimiter=None, numbers=None):
     Blank lines are skipped. Raises CardkgeError, naming file and line, for an empty name, for a line with another
     number of fields than the first, and for a name with a tab or the end of a line in it.
     """
-    numbers, header, delimiter = (
-        numbers or Numbers(),
-        options.header,
-        delimiter or TABLES[os.path.splitext(without_gz(path))[1].lower()],
-    )
+    numbers, header = numbers or Numbers(), options.header
+    delimiter = delimiter or TABLES[os.path.splitext(without_gz(path))[1].lower()]
     if len(delimiter) != 1:
         raise CardkgeError(f"--delimiter {delimiter!r}: expected one character")
     rows = _not_blank(table_rows(path, delimiter), triples.counts)
