@@ -279,7 +279,7 @@ ERRORS = [
     ),
     Error(
         "complete --completeness: without regard to bounds",
-        "cardkge_tools/answers/sizes.py",
+        "cardkge_tools/answers/odds.py",
         "chances *= within * weights",
         "chances *= weights",
         "tests/test_conditions.py::test_how_complete_answers_are",

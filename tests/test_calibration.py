@@ -15,8 +15,9 @@ import kernels
 from cardkge import CardkgeError
 from cardkge_tools.answers import calibration
 from cardkge_tools.answers.calibration import FOLDS, Turns, calibrate, fit
-from cardkge_tools.answers.decoding import Decoder, KnownAndLoops, KnownTails, log_odds, log_softmax_of
+from cardkge_tools.answers.decoding import Decoder, KnownAndLoops, KnownTails
 from cardkge_tools.answers.missing import Missing
+from cardkge_tools.answers.odds import log_odds, log_softmax_of
 from cardkge_tools.definitions.counting import (
     N_FEATURES,
     calibrated_log_odds,

@@ -7,16 +7,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from conftest import plain_calibration
 from gradcheck import check_gradients
 from test_calibration import query
 
 import cardkge
 from cardkge import CardkgeError
-from cardkge_tools.answers import calibration, facts, sizes
+from cardkge_tools.answers import calibration, facts
+from cardkge_tools.answers import odds as candidate_odds
 from cardkge_tools.answers.calibration import Calibration, CountPrior, Turns, calibrate, fit
-from cardkge_tools.answers.decoding import Decoder, KnownTails, complete, log_odds
+from cardkge_tools.answers.decoding import Decoder, KnownTails, complete
 from cardkge_tools.answers.missing import Missing
-from cardkge_tools.answers.sizes import are_guesses, chances_of_none, without_lower
+from cardkge_tools.answers.odds import are_guesses, chances_of_none, log_odds, without_lower
 from cardkge_tools.definitions.counting import (
     N_FEATURES,
     calibrated_log_odds,
@@ -126,7 +128,7 @@ def test_guesses_and_no_new_tail_by_enumeration(bounds, mean, monkeypatch):
     assert chance_of_least(odds / (1 + odds), bounds[0], mean) == pytest.approx(chance, rel=1e-6, abs=1e-12)
     more_than_expected = bounds[0] > (odds / (1 + odds)).sum() + mean  # else it is never a guess
     for limit in (chance * 1.0001, chance * 0.9999) if more_than_expected else ():
-        monkeypatch.setattr(sizes, "GUESS", limit)
+        monkeypatch.setattr(candidate_odds, "GUESS", limit)
         assert are_guesses(starts, np.log(odds), lower, unseen).tolist() == [chance < limit]
 
 
@@ -324,3 +326,58 @@ def test_guesses_by_hand():
 
 def logs(p):
     return np.log(p) - np.log1p(-np.array(p))
+
+
+@pytest.mark.parametrize("least", [0.5, 0.2, 2e-4])
+def test_improbable_candidates_are_folded_together(least):
+    """Lower bounds of many kinds over 5,000 candidates: what is accepted is what it is with every candidate listed, and
+    p within 1e-3. Of heads that know best, of heads to which all tails are alike, and of both together."""
+    rng, n = np.random.default_rng(3), 5000
+    scores = rng.normal(0, 1, (40, n)).astype("float32")
+    scores[:30, :8] += rng.uniform(6, 12, (30, 8)).astype("float32")  # the others know nothing
+    scores[5:10] *= 3
+    numbers = np.tile([1, 2, 3, 5, 20], 8)
+    bounds = [Bound("r", x, x if i % 2 else math.inf, subject=f"e{i}") for i, x in enumerate(numbers.tolist())]
+    bounds.append(Bound("r", 0, 1, subject="e0", inverse=True))
+    bounds = GraphBounds(bounds, ["r"], None, [f"e{i}" for i in range(n)])
+    known = KnownTails(np.column_stack((np.arange(9), np.zeros(9, int), np.arange(9))), n, 1)  # e0 is full
+    for unseen in (0.0, 0.7):
+        found = plain_calibration(0.8, 0.3, -5, 0.5)
+        found = dataclasses.replace(found, unseen=np.array([unseen]))
+        decoder, heads, relations = (
+            Decoder(SimpleNamespace(n_entities=n, n_relations=1), found, bounds, known),
+            *(np.arange(40), np.zeros(40, int)),
+        )
+        few, every = (decoder.decode(heads, relations, scores, need=each) for each in (least, 0.0))
+        lists, asked = np.diff(few.starts), numbers > few.known
+        assert (np.diff(every.starts)[asked] == n - few.known[asked]).all()
+        assert few.guesses.tolist() == every.guesses.tolist() and few.guesses.sum() > 5
+        # folded, where nearly all tails are alike listed whole or a guess, and without a lower bound
+        assert (lists[asked] < 1100).sum() > 20 and (least > 1e-3 or (lists[asked] == n).sum() > 2)
+        p, listed = np.full((2, 40, n), -1.0)
+        p[few.row, few.ids], listed[every.row, every.ids] = few.p, every.p
+        sure = asked & ~every.guesses
+        p, listed = p[sure], listed[sure]
+        np.testing.assert_allclose(p[p >= 0], listed[p >= 0], rtol=0, atol=1e-3)
+        assert listed[p < 0].max() <= 1.01 * min(least, 1e-3) and (p > 0.5).sum() > 20
+
+
+def test_folded_together_are_many_and_improbable_ones():
+    """Of 5,000 candidates: those below the cut add up; of odds near 1 none is folded, so that 2,090 of about 2,000 are
+    a guess, which a Poisson number would not show; and of four times the list, or fewer, none."""
+    n, found = 5000, plain_calibration(1.0, 0.0, 0.0, 0.0)
+    scores = np.linspace(-20, -5, n)[None].repeat(3, 0).astype("float32")
+    scores[1, :910] = -np.inf
+    scores[2] = math.log(0.4 / 0.6)
+    sums, features = np.zeros(3), np.eye(1, 6).repeat(3, 0)
+    every = found, scores, np.ones(3, bool), np.zeros(3, int), sums, features, np.ones(3, bool)
+    cut, rest, folded = candidate_odds.fold(*every)
+    assert folded.tolist() == [True, False, False]
+    listed = scores[0] > np.nextafter(np.nextafter(cut[0], -np.float32(np.inf)), -np.float32(np.inf))
+    assert 1024 <= listed.sum() < 1040
+    p = cardkge.probability(scores[0][~listed].astype(float))
+    assert rest[0] == pytest.approx((p / (1 - p)).sum(), rel=2e-3)
+    bounds = GraphBounds([Bound("r", 2090, math.inf, subject="e2")], ["r"], None, [f"e{i}" for i in range(n)])
+    known = KnownTails(np.empty((0, 3), int), n, 1)
+    decoder = Decoder(SimpleNamespace(n_entities=n, n_relations=1), found, bounds, known)
+    assert decoder.decode(np.array([2]), np.zeros(1, int), scores[2:], need=0.5).guesses[0]

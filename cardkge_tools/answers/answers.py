@@ -15,9 +15,9 @@ from cardkge_tools import SPLITS
 from cardkge_tools.answers.calibration import CountPrior
 from cardkge_tools.answers.decoding import KnownTails, acceptable, block_of, complete, room_left, scope_pairs
 from cardkge_tools.answers.facts import bounds_in_use, fact_decoder, found_bounds
+from cardkge_tools.answers.odds import GUESS
 from cardkge_tools.answers.opening import aligned_data
 from cardkge_tools.answers.runs import load_run
-from cardkge_tools.answers.sizes import GUESS
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.batches import Threads
 from cardkge_tools.engine.ranking import Queries, exact_scores, exact_sums, scored_blocks, sums_of_sigma

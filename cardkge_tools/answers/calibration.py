@@ -16,14 +16,12 @@ from cardkge_tools.answers.decoding import (
     KnownTails,
     Scope,
     block_of,
-    log_sums_of,
-    open_to,
     ranks_within,
     scope_pairs,
     spread,
 )
 from cardkge_tools.answers.missing import Missing
-from cardkge_tools.answers.sizes import FREE, most_tails, without_lower
+from cardkge_tools.answers.odds import FREE, log_sums_of, most_tails, nth_best, open_to, without_lower
 from cardkge_tools.definitions.counting import N_FEATURES, count_weights, fit_counts, minimise, pair_features
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.batches import Threads, sorted_distinct
@@ -340,8 +338,7 @@ def _candidates(model, splits, pairs, bounds, irreflexive, threads, progress):
     sound = ~excluded.has(*valid.T) & (full.room(*valid.T[1:], less=1) > 0)
     answers = KnownTails(valid[sound], n, r)
     draws = np.random.default_rng(7).integers(n, size=(len(heads), DRAWN))
-    width, blocks = max(1, n // (8 * BEST)), {}  # width of the parts whose maxima show how good the best are
-    parts, best = np.arange(0, n, width), min(BEST, -(-n // width))
+    blocks = {}
     lowest = np.finfo(model.dtype).min / 2  # above -inf, the score of an excluded entity
 
     def collect(first, last, scores):
@@ -353,8 +350,7 @@ def _candidates(model, splits, pairs, bounds, irreflexive, threads, progress):
         others[found_row, found] = -np.inf
         sums, _ = log_sums_of(others, "train again, say with a smaller learning rate", -np.inf)
         others[found_row, found] = scores[found_row, found]
-        maxima = np.maximum.reduceat(others, parts, axis=1)
-        least = np.maximum(np.partition(maxima, -best, axis=1)[:, -best], lowest)
+        least = np.maximum(nth_best(others, BEST), lowest)
         tied = np.count_nonzero(others == least[:, None], axis=1) > 4 * BEST  # too many to take: they are drawn from
         least[tied] = np.nextafter(np.nextafter(least[tied], np.inf), np.inf)  # twice, for `live` rounds it down
         drawn, pairs = np.take_along_axis(others, draws[part], 1), (np.repeat(each, DRAWN) for each in of)

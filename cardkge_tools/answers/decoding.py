@@ -6,9 +6,20 @@ from dataclasses import dataclass
 import numpy as np
 
 import kernels
-from cardkge import CardkgeError, as_bounds, triple_keys
-from cardkge_tools.answers.sizes import are_guesses, chances_of_none, most_tails
-from cardkge_tools.definitions.counting import calibrated_log_odds, pair_features
+from cardkge import as_bounds, triple_keys
+from cardkge_tools.answers.odds import (
+    FOLDED,
+    LISTED,
+    are_guesses,
+    chances_of_none,
+    fold,
+    log_odds,
+    log_softmax_of,
+    log_sums_of,
+    most_tails,
+    open_to,
+)
+from cardkge_tools.definitions.counting import pair_features
 from cardkge_tools.engine.batches import Threads, sorted_distinct
 from cardkge_tools.engine.ranking import Queries, scored_blocks
 
@@ -21,24 +32,6 @@ def block_of(n_entities):
     """How many (h, r) are scored at once. It depends on N alone, not on threads or machines, for the last bit of a
     score may depend on it. A block is 64 MiB of float32 at most."""
     return max(1, min(BLOCK, BLOCK_SCORES // n_entities))
-
-
-def log_odds(calibration, relations, log_softmax, features, numbered=True):
-    """Log odds (n,), float64, that candidates are facts, given the share of facts that is known.
-
-    relations (n,); log_softmax (n,): over the candidates of (h, r); features (n, F): `pair_features` of (h, r);
-    numbered: whether (h, r) has an exact number."""
-    of_train, *_ = calibrated_log_odds(calibration.parameters[relations], log_softmax, features)
-    return of_train + np.log1p(-calibration.known_of(relations, numbered))
-
-
-def log_softmax_of(calibration, relations, odds, features, numbered=True):
-    """The log softmax (n,) at which `log_odds` equals odds (n,): its inverse; inf where the ceiling is lower."""
-    slope, offset, ceiling = np.split(calibration.parameters[relations], [1, -1], axis=1)
-    odds = odds - np.log1p(-calibration.known_of(relations, numbered))
-    with np.errstate(divide="ignore", invalid="ignore"):  # x = odds - log c - log(1 - exp(odds) / exp(logit c))
-        x = odds + np.logaddexp(0, -ceiling[:, 0]) - np.log(-np.expm1(np.minimum(odds - ceiling[:, 0], 0)))
-    return (x - (offset * features).sum(1)) / np.exp(slope[:, 0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,32 +101,42 @@ class Decoder:
             of_odds = sums + log_softmax_of(self.calibration, relations, odds, features, numbered)
             return np.where(lower > 0, -np.inf, of_odds)
 
+        unseen = self.calibration.unseen_of(relations) * (weights.shape[1] == 1)  # a CountPrior is of candidates alone
+        folded = (need > self.floor) & (lower > 0) & (lower <= LISTED) & (np.diff(lists[2]) == 0)
+        cut, rest, folded = fold(self.calibration, open_scores, folded, relations, sums, features, numbered)
         lowest = least(np.log(self.floor) - np.minimum(gain, MOST_GAIN))
         if need > self.floor:
             enough = least(np.log(need) - np.log1p(-need) - gain - 1e-6 if need < 1 else np.inf)
-            starts, ids = self.live(scores, enough, *lists)
+            starts, ids = self.live(scores, np.where(folded, cut, enough), *lists)
             # an upper bound makes no candidate likelier
             conditioned = ((upper < candidates) | (weights.shape[1] > 1)) & (np.diff(starts) > 0)
-            if conditioned.any():
-                starts, ids = self.live(scores, np.where(conditioned, lowest, enough), *lists)
-        else:
-            starts, ids = self.live(scores, lowest, *lists)
-        row = np.repeat(np.arange(n), np.diff(starts))
-        found = scores[row, ids]
-        odds = log_odds(self.calibration, relations[row], found - sums[row], features[row], numbered[row])
-        full = open_scores[row, ids] == -np.inf
-        odds, open_starts = np.clip(odds, -1e6, 1e6)[~full], np.searchsorted(row[~full], np.arange(n + 1))
-        unseen = self.calibration.unseen_of(relations) * (weights.shape[1] == 1)  # a CountPrior is of candidates alone
-        most = most_tails(candidates - np.bincount(row[full], minlength=n), unseen)
-        contradicted = (upper < 0) | (np.ceil(lower) > most)
-        lower, upper = np.where(contradicted, 0, lower), np.where(contradicted, -1, upper)  # no sums as long as these
-        p, open_p = np.zeros(len(ids)), np.empty(len(odds))
-        kernels.condition_sets(0, n, open_starts, odds, lower, upper, weights, unseen, open_p)
-        p[~full] = open_p
-        none = chances_of_none(open_starts, odds, (lower, upper), weights, unseen) if self.with_none else None
-        guesses = (lower > 0) & self.calibration.has_scale(relations) & (not self.with_guesses)
-        if guesses.any():
-            guesses &= are_guesses(open_starts, odds, lower, unseen)
+            lowest = np.where(conditioned, lowest, enough)
+        if need <= self.floor or conditioned.any():
+            starts, ids = self.live(scores, np.where(folded, cut, lowest), *lists)
+        while True:
+            row = np.repeat(np.arange(n), np.diff(starts))
+            found = scores[row, ids]
+            odds = log_odds(self.calibration, relations[row], found - sums[row], features[row], numbered[row])
+            full = open_scores[row, ids] == -np.inf
+            odds, open_starts = np.clip(odds, -1e6, 1e6)[~full], np.searchsorted(row[~full], np.arange(n + 1))
+            most = most_tails(candidates - np.bincount(row[full], minlength=n), unseen)
+            contradicted = (upper < 0) | (np.ceil(lower) > most)
+            # no sums as long as these
+            limits = np.where(contradicted, 0, lower), np.where(contradicted, -1, upper)
+            p, open_p, others = np.zeros(len(ids)), np.empty(len(odds)), unseen + np.where(folded, rest, 0)
+            kernels.condition_sets(0, n, open_starts, odds, *limits, weights, others, open_p)
+            p[~full] = open_p
+            guesses = (limits[0] > 0) & self.calibration.has_scale(relations) & (not self.with_guesses)
+            if guesses.any():
+                guesses &= are_guesses(open_starts, odds, limits[0], others)
+            improbable = np.ones(n)
+            np.minimum.at(improbable, row[~full], open_p)
+            failed = folded & ~guesses & (improbable > min(need, FOLDED))
+            if not failed.any():
+                break
+            folded &= ~failed
+            starts, ids = self.live(scores, np.where(folded, cut, lowest), *lists)
+        none = chances_of_none(open_starts, odds, limits, weights, unseen) if self.with_none else None
         return Decoded(starts, row, ids, found, p, count, candidates, contradicted, none, guesses)
 
     @staticmethod
@@ -177,28 +180,6 @@ class FullTails:
             everyone = np.arange(self.known.n_entities)
             self._of[relation] = np.flatnonzero(self.room(np.full(len(everyone), relation), everyone) < 1)
         return self._of[relation]
-
-
-def open_to(scores, relations, excluded, full):
-    """A copy of scores (n, N) of pairs of these relations, -inf where an entity is not a candidate: excluded (starts,
-    ids), and tails that are full (FullTails). Fit and prediction both take their candidates from it."""
-    scores, (starts, ids) = scores.copy(), excluded
-    scores[np.repeat(np.arange(len(scores)), np.diff(starts)), ids] = -np.inf
-    for relation in np.unique(relations[full.inverse[relations]]).tolist():
-        scores[np.ix_(np.flatnonzero(relations == relation), full.of(relation))] = -np.inf
-    return scores
-
-
-def log_sums_of(scores, remedy, empty=0.0):
-    """(n,) each: the log of the sum of exp(score), and the greatest score, over the candidates in scores (n, N) of
-    `open_to`; `empty` without candidates. CardkgeError, which names the remedy, where a score is not finite."""
-    sums, best = np.empty(len(scores)), scores.max(1)
-    kernels.log_sums(scores, best, sums)
-    closed = best == -np.inf
-    sums[closed] = best[closed] = empty
-    if np.isnan(sums).any() or (np.abs(best[~closed]) == np.inf).any():
-        raise CardkgeError(f"a score is not finite: {remedy}")
-    return sums, best
 
 
 def acceptable(decoded, room, least):

@@ -24,9 +24,9 @@ from cardkge_tools.answers.decoding import (
     scope_pairs,
 )
 from cardkge_tools.answers.missing import SOURCES, missing_facts, read_missing, unseen_tails, with_share
+from cardkge_tools.answers.odds import GUESS
 from cardkge_tools.answers.opening import open_run, read_queries
 from cardkge_tools.answers.runs import save_calibration
-from cardkge_tools.answers.sizes import GUESS
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.own import LOADED
 from cardkge_tools.engine.ranking import check_finite
