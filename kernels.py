@@ -736,6 +736,23 @@ def log_sums(scores, largest, sums):
 
 
 @compiled
+def sums_of_odds(scores, least, slope, offset, ceiling, sums):
+    """sums[i], float64 = the sum of the odds, of `calibrated_log_odds` with c = ceiling[i] and x = slope[i] scores[i,
+    t] + offset[i], over the t with scores[i, t] < least[i]; in float32 of x up to 87."""
+    for i in range(scores.shape[0]):
+        number, total = scores.dtype.type, 0.0
+        a, b, c, limit = number(slope[i]), number(offset[i]), number(ceiling[i]), number(87)
+        other = number(1) - c
+        for start in range(0, scores.shape[1], 256):  # by chunks, in vector registers
+            part, chunk = scores[i, start : start + 256], number(0)
+            for j in range(len(part)):
+                x = exp(min(a * part[j] + b, limit))
+                chunk += c * x / (number(1) + other * x) if part[j] < least[i] else number(0)
+            total += chunk
+        sums[i] = total
+
+
+@compiled
 def softmax_rows(scores, largest, weights, sums):
     """Replaces scores[i] by weights[i] softmax, and adds to sums[i] (n,) float64, which holds the sum of exponentials
     of what is not in the row, that of exp(scores[i, t] - largest[i]); 0 for what is 87 or more below the largest.

@@ -369,9 +369,9 @@ def test_folded_together_are_many_and_improbable_ones():
     scores = np.linspace(-20, -5, n)[None].repeat(3, 0).astype("float32")
     scores[1, :910] = -np.inf
     scores[2] = math.log(0.4 / 0.6)
-    sums, features = np.zeros(3), np.eye(1, 6).repeat(3, 0)
-    every = found, scores, np.ones(3, bool), np.zeros(3, int), sums, features, np.ones(3, bool)
-    cut, rest, folded = candidate_odds.fold(*every)
+    every = found, scores, np.ones(3, bool), 1024, np.ones(3, bool)
+    of = np.zeros(3, int), np.zeros(3), np.eye(1, 6).repeat(3, 0), np.ones(3, bool)
+    cut, rest, folded = candidate_odds.fold(*every, of)
     assert folded.tolist() == [True, False, False]
     listed = scores[0] > np.nextafter(np.nextafter(cut[0], -np.float32(np.inf)), -np.float32(np.inf))
     assert 1024 <= listed.sum() < 1040

@@ -103,7 +103,9 @@ class Decoder:
 
         unseen = self.calibration.unseen_of(relations) * (weights.shape[1] == 1)  # a CountPrior is of candidates alone
         folded = (need > self.floor) & (lower > 0) & (lower <= LISTED) & (np.diff(lists[2]) == 0)
-        cut, rest, folded = fold(self.calibration, open_scores, folded, relations, sums, features, numbered)
+        of, may_guess = (relations, sums, features, numbered), self.calibration.has_scale(relations)
+        may_guess &= not self.with_guesses
+        listed, (cut, rest, folded) = LISTED, fold(self.calibration, open_scores, folded, LISTED, may_guess, of)
         lowest = least(np.log(self.floor) - np.minimum(gain, MOST_GAIN))
         if need > self.floor:
             enough = least(np.log(need) - np.log1p(-need) - gain - 1e-6 if need < 1 else np.inf)
@@ -126,7 +128,7 @@ class Decoder:
             p, open_p, others = np.zeros(len(ids)), np.empty(len(odds)), unseen + np.where(folded, rest, 0)
             kernels.condition_sets(0, n, open_starts, odds, *limits, weights, others, open_p)
             p[~full] = open_p
-            guesses = (limits[0] > 0) & self.calibration.has_scale(relations) & (not self.with_guesses)
+            guesses = (limits[0] > 0) & may_guess
             if guesses.any():
                 guesses &= are_guesses(open_starts, odds, limits[0], others)
             improbable = np.ones(n)
@@ -134,7 +136,9 @@ class Decoder:
             failed = folded & ~guesses & (improbable > min(need, FOLDED))
             if not failed.any():
                 break
-            folded &= ~failed
+            listed *= 4
+            longer = fold(self.calibration, open_scores, failed, listed, may_guess, of)
+            cut, rest, folded = (np.where(failed, *each) for each in zip(longer, (cut, rest, folded), strict=True))
             starts, ids = self.live(scores, np.where(folded, cut, lowest), *lists)
         none = chances_of_none(open_starts, odds, limits, weights, unseen) if self.with_none else None
         return Decoded(starts, row, ids, found, p, count, candidates, contradicted, none, guesses)

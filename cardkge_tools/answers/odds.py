@@ -61,24 +61,28 @@ def log_sums_of(scores, remedy, empty=0.0):
     return sums, best
 
 
-def fold(calibration, scores, folded, relations, sums, features, numbered):
-    """(cut (n,), rest (n,), folded (n,) bool) of pairs with scores (n, N) of `open_to`: where `folded`, candidates
-    with a score of at least `cut` are listed; the odds of the others, each at most FOLDED, add up to `rest`, and
-    the number of these that are facts is nearly Poisson."""
-    cut, rest, folded = np.full(len(scores), -np.inf), np.zeros(len(scores)), folded.copy()
-    for i in np.flatnonzero(folded).tolist():
-        of, row = relations[[i]], scores[[i]]
-        folded[i] = np.count_nonzero(row > -np.inf) > 4 * LISTED
-        if folded[i]:
-            cut[i] = nth_best(row, LISTED)[0]
-            at_cut = log_odds(calibration, of, cut[[i]] - sums[i], features[[i]], numbered[i])
-            folded[i] = at_cut[0] <= np.log(FOLDED)
-            slope = np.exp(calibration.parameters[of[0], 0])
-            row = np.where(row < cut[i], row, -np.inf) * row.dtype.type(slope)
-            log_sum, _ = log_sums_of(row, "the parameters are too large for their dtype", -np.inf)
-            # where odds are this small, log odds are slope times score and a constant
-            rest[i] = np.exp(log_sum + at_cut - slope * cut[i])[0]
-    return np.nextafter(cut.astype(scores.dtype), scores.dtype.type(np.inf)), rest, folded
+def fold(calibration, scores, folded, listed, may_guess, of):
+    """(cut (n,), rest (n,), folded (n,) bool) of pairs with scores (n, N) of `open_to`: where `folded`, which needs at
+    least four times `listed` candidates, those with a score of at least `cut`, about `listed`, are to be listed; the
+    odds of the others add up to `rest`. may_guess (n,) bool: where `are_guesses` will ask for the number of the others
+    that are facts, it must be nearly Poisson: each has odds of FOLDED at most. of: relations, sums, features, numbered
+    of the pairs, as `log_odds` takes them."""
+    cut, rest, rows = np.full(len(scores), -np.inf, scores.dtype), np.zeros(len(scores)), np.flatnonzero(folded)
+    rows = rows[np.count_nonzero(scores[rows] > -np.inf, axis=1) > 4 * listed]
+    if len(rows):
+        best, (relations, sums, features, numbered) = nth_best(scores[rows], listed), (x[rows] for x in of)
+        near = log_odds(calibration, relations, best - sums, features, numbered) > np.log(FOLDED)
+        chosen = ~(near & may_guess[rows])
+        rows, best, relations, sums, features, numbered = (
+            x[chosen] for x in (rows, best, relations, sums, features, numbered)
+        )
+        parameters = calibration.parameters[relations]
+        slope, ceiling = np.exp(parameters[:, 0]), probability(parameters[:, -1])
+        offset = (parameters[:, 1:-1] * features).sum(1) - slope * sums
+        kernels.sums_of_odds(scores[rows], best, slope, offset, ceiling, found := np.empty(len(rows)))
+        cut[rows] = np.nextafter(best, scores.dtype.type(np.inf))  # `live` rounds it down
+        rest[rows] = found * (1 - calibration.known_of(relations, numbered))
+    return cut, rest, cut > -np.inf
 
 
 def most_tails(candidates, unseen):
