@@ -17,7 +17,7 @@ import cardkge as counts
 import kernels
 from cardkge import CardkgeError, probability
 from cardkge_tools.answers.calibration import MOST_KNOWN, group_of
-from cardkge_tools.answers.decoding import Decoder, block_of
+from cardkge_tools.answers.decoding import Decoder, acceptable, block_of, room_left
 from cardkge_tools.graph.bounds import Types
 
 ONE = np.ones((1, 1))  # no weights of counts
@@ -343,6 +343,15 @@ def test_what_is_left_out_early_is_what_is_not_accepted():
         found = decoder.decode(heads, relations, scores, need)
         few, all_ = ([getattr(x, k)[x.p > need].tolist() for k in ("row", "ids", "p")] for x in (found, everything))
         assert few == all_ and (need == 1) == (not few[0])
+    calibration.parameters[:, -1] = [-1, 0.3, 50, -1]  # ceilings: relation 0 has at most 0.27 (1 - 0.4), unlike 1 and 2
+    everything = decoder.decode(heads, relations, scores)
+    for least in (0.0, 0.1, 0.3, 0.9, 1.0):
+        hope, contradicted = decoder.hope(heads, relations, least)
+        out = ~np.isin(np.arange(len(heads)), hope)
+        places = acceptable(everything, room_left(decoder.bounds.of(relations, heads), everything.known), least)
+        assert not out[everything.row[places]].any()
+        assert contradicted == (everything.contradicted & out).sum() and (contradicted > 0 or least == 1)
+        assert [out[relations == r].mean() > 0.9 for r in range(4)] == [least > 0.18, least > 0.4, False, False]
         for name in ("known", "candidates", "contradicted"):
             np.testing.assert_array_equal(getattr(found, name), getattr(everything, name))
         unbounded = found.row < 300
@@ -553,7 +562,7 @@ def test_a_calibration_of_an_earlier_version_is_fitted_anew(mined, tmp_path):
 
 
 def test_a_block_is_bounded():
-    assert [block_of(n) for n in (1, 1000, 2**17, 2**17 + 1, 10**6, 2**24, 10**9)] == [128, 128, 128, 127, 16, 1, 1]
+    assert [block_of(n) for n in (1, 1000, 43690, 43691, 10**6, 2**24, 10**9)] == [384, 384, 384, 383, 16, 1, 1]
 
 
 def test_control_c_keeps_the_older_file_whole(mined, tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import kernels
-from cardkge import as_bounds, triple_keys
+from cardkge import as_bounds, probability, triple_keys
 from cardkge_tools.answers.odds import (
     FOLDED,
     LISTED,
@@ -25,7 +25,7 @@ from cardkge_tools.engine.ranking import Queries, scored_blocks
 
 LEFT_OUT = 0.01  # candidates may be skipped whose probabilities add up to at most this for each (h, r)
 MOST_GAIN = np.log(100)  # how far below, at most, in log odds, candidates are sought where prior counts favour more
-BLOCK, BLOCK_SCORES = 128, 2**24  # (h, r) scored at once, and scores: see `block_of`
+BLOCK, BLOCK_SCORES = 384, 2**24  # (h, r) scored at once, and scores: see `block_of`
 
 
 def block_of(n_entities):
@@ -143,6 +143,17 @@ class Decoder:
         none = chances_of_none(open_starts, odds, limits, weights, unseen) if self.with_none else None
         return Decoded(starts, row, ids, found, p, count, candidates, contradicted, none, guesses)
 
+    def hope(self, heads, relations, least):
+        """(places, number): the (h, r) that may have room for a candidate with p > least, as far as bounds and ceilings
+        tell without a score; and how many of the others contradict their bounds."""
+        known, limits = self.known.count(heads, relations), self.bounds.of(relations, heads)
+        lower, upper = (limits - known[:, None]).T
+        share = self.calibration.known_of(relations, limits[:, 0] == limits[:, 1])
+        ceiling = probability(self.calibration.parameters[relations, -1] + np.log1p(-share))
+        plain = self.bounds.weights(relations[:1], known[:1]).shape[1] == 1  # else counts may make candidates likelier
+        hopeless = (upper < 1) | ((ceiling <= least) & (lower <= 0) & plain)
+        return np.flatnonzero(~hopeless), np.count_nonzero(hopeless & (upper < 0))
+
     @staticmethod
     def live(scores, least, *lists):
         """(starts, ids) of `kernels.live_candidates`; least (n,) is rounded down to the scores' precision."""
@@ -259,12 +270,15 @@ def joined_parts(parts):
 def complete(decoder, heads, relations, least=0.5, precision=None, look=None):
     """The new facts of these (h, r), best first (equals by relation, head, score, tail): (triples (m, 3), p (m,), the
     numbers of `probable`). They are the `accepted` ones among the candidates with p > least for which (h, r) has room;
-    with a precision, as far down as it allows. look(least): `probable` of these pairs, computed in another way."""
-    look = look or functools.partial(probable, decoder, heads, relations)
+    with a precision, as far down as it allows. look(heads, relations, least): `probable` of some of these pairs,
+    computed in another way."""
+    look = look or functools.partial(probable, decoder)
     floor = least if precision is None else start_of(precision)
     while True:
-        pairs, tails, p, left_out = look(floor)
-        triples = np.column_stack((heads[pairs], relations[pairs], tails))
+        hope, contradicted = decoder.hope(heads, relations, floor)
+        pairs, tails, p, left_out = look(heads[hope], relations[hope], floor)
+        left_out[0] += contradicted
+        triples = np.column_stack((heads[hope][pairs], relations[hope][pairs], tails))
         kept, everything = (accepted(decoder, triples, p, limit) for limit in (precision, None))
         if precision is None or floor <= decoder.floor or len(kept) < len(everything):
             return triples[kept], p[kept], left_out

@@ -272,8 +272,10 @@ def complete_part(folder, what, part, out, data, threads):
     """Writes the result of `probable` for a range of the (h, r) in scope, as .npz: the work of one cluster worker.
     what: Completing, without a precision."""
     run, dataset = open_run(folder, data)
-    heads, relations = (each[slice(*part)] for each in pairs_to_complete(run, dataset, what))
+    heads, relations = pairs_to_complete(run, dataset, what)
     decoder = _decoder_of(what, run, dataset, folder, threads)
+    hope, _ = decoder.hope(heads, relations, what.least)
+    heads, relations = (each[hope][slice(*part)] for each in (heads, relations))
     file = io.BytesIO()
     np.savez(file, *probable(decoder, heads, relations, what.least, threads))
     replace_file(out, lambda stream: stream.write(file.getvalue()))
@@ -345,7 +347,7 @@ def complete_run(folder, what, out, data, threads, cluster=None, completeness=No
         write_completeness(run, decoder, (heads, relations), completeness, threads)
     with counter("completed: (h, r)") as progress:
 
-        def look(least):
+        def look(heads, relations, least):
             if not cluster:
                 return probable(decoder, heads, relations, least, threads, progress)
             command = ["complete", os.path.abspath(folder), "--known", what.known, "--out", "/dev/stdout"]
