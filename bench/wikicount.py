@@ -103,7 +103,8 @@ def bounds_of(setting, sets, run, train, seed):
 
 def calibrated(setting, options, sets, same):
     """(run, dataset) of a setting, calibrated; `same` wraps the part that the settings share."""
-    folder = Path(f"{options.run}-{setting}")
+    drawn = setting not in ("none", "mined", "maxima")
+    folder = Path(f"{options.run}-{setting}" + f"-{options.seed}" * drawn)
     if not folder.exists():
         shutil.copytree(options.run, folder)
     run, dataset = open_run(folder, str(options.folder))
@@ -124,7 +125,8 @@ def calibrated(setting, options, sets, same):
 
 def sharing(options, sets, run, train):
     """A function that makes a context in which all settings are fitted on the (h, r) of the numbers."""
-    file, pairs_of, look = Path(f"{options.run}-candidates.npz"), fitting._fitting_pairs, fitting._candidates
+    file = Path(f"{options.run}-candidates-{options.seed}.npz")
+    pairs_of, look = fitting._fitting_pairs, fitting._candidates
     numbers = bounds_of("numbers", sets, run, train, options.seed)
     strata = GraphBounds(numbers, run.relations, None, run.entities)
 

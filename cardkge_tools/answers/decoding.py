@@ -113,7 +113,7 @@ class Decoder:
             # an upper bound makes no candidate likelier
             conditioned = ((upper < candidates) | (weights.shape[1] > 1)) & (np.diff(starts) > 0)
             lowest = np.where(conditioned, lowest, enough)
-        if need <= self.floor or conditioned.any():
+        if need <= self.floor or (conditioned & ~folded).any():
             starts, ids = self.live(scores, np.where(folded, cut, lowest), *lists)
         while True:
             row = np.repeat(np.arange(n), np.diff(starts))
@@ -158,7 +158,7 @@ class Decoder:
     def live(scores, least, *lists):
         """(starts, ids) of `kernels.live_candidates`; least (n,) is rounded down to the scores' precision."""
         least = np.nextafter(least.astype(scores.dtype), scores.dtype.type(-np.inf))
-        starts, ids = np.empty(len(scores) + 1, np.int64), np.empty(64 * len(scores), np.int32)
+        starts, ids = np.empty(len(scores) + 1, np.int64), np.empty(2 * LISTED * len(scores), np.int32)
         needed = kernels.live_candidates(scores, least, *lists, starts, ids)
         if needed > len(ids):
             ids = np.empty(needed, np.int32)
