@@ -68,16 +68,16 @@ def fold(calibration, scores, folded, listed, may_guess, of):
     that are facts, it must be nearly Poisson: each has odds of FOLDED at most. of: relations, sums, features, numbered
     of the pairs, as `log_odds` takes them."""
     cut, rest, rows = np.full(len(scores), -np.inf, scores.dtype), np.zeros(len(scores)), np.flatnonzero(folded)
-    rows = rows[np.count_nonzero(scores[rows] > -np.inf, axis=1) > 4 * listed]
-    best, (relations, sums, features, numbered) = nth_best(scores[rows], listed), (x[rows] for x in of)
+    part = scores[rows]
+    best, (relations, sums, features, numbered) = nth_best(part, listed), (x[rows] for x in of)
     near = log_odds(calibration, relations, best - sums, features, numbered) > np.log(FOLDED)
-    chosen = ~(near & may_guess[rows])
-    rows, best = rows[chosen], best[chosen]
+    chosen = (np.count_nonzero(part > -np.inf, axis=1) > 4 * listed) & ~(near & may_guess[rows])
+    rows, best, part = (rows, best, part) if chosen.all() else (rows[chosen], best[chosen], part[chosen])
     relations, sums, features, numbered = (x[rows] for x in of)
     parameters, found = calibration.parameters[relations], np.empty(len(rows))
     slope, ceiling = np.exp(parameters[:, 0]), probability(parameters[:, -1])
     offset = (parameters[:, 1:-1] * features).sum(1) - slope * sums
-    kernels.sums_of_odds(scores[rows], best, slope, offset, ceiling, found)
+    kernels.sums_of_odds(part, best, slope, offset, ceiling, found)
     cut[rows] = np.nextafter(best, scores.dtype.type(np.inf))  # `live` rounds it down
     rest[rows] = found * (1 - calibration.known_of(relations, numbered))
     return cut, rest, cut > -np.inf
