@@ -736,18 +736,18 @@ def log_sums(scores, largest, sums):
 
 
 @compiled
-def sums_of_odds(scores, least, slope, offset, ceiling, sums):
-    """sums[i], float64 = the sum of the odds, of `calibrated_log_odds` with c = ceiling[i] and x = slope[i] scores[i,
-    t] + offset[i], over the t with scores[i, t] < least[i]; in float32 of x up to 87."""
+def sums_below(scores, least, slope, above, sums):
+    """sums[i], float64 = sum of e / (1 + above[i] e), e = exp(slope[i] (scores[i, t] - least[i])), over the t with
+    scores[i, t] < least[i]: odds of `calibrated_log_odds`, divided by c e^x at the score least[i], where above[i] is
+    (1 - c) e^x. In float32 e is never below 1.6e-38."""
     for i in range(scores.shape[0]):
         number, total = scores.dtype.type, 0.0
-        a, b, c, limit = number(slope[i]), number(offset[i]), number(ceiling[i]), number(87)
-        other = number(1) - c
+        a, k = number(slope[i]), number(above[i])
         for start in range(0, scores.shape[1], 256):  # by chunks, in vector registers
             part, chunk = scores[i, start : start + 256], number(0)
             for j in range(len(part)):
-                x = exp(min(a * part[j] + b, limit))
-                chunk += c * x / (number(1) + other * x) if part[j] < least[i] else number(0)
+                e = exp(min(a * (part[j] - least[i]), number(0)))
+                chunk += e / (number(1) + k * e) if part[j] < least[i] else number(0)
             total += chunk
         sums[i] = total
 

@@ -176,7 +176,7 @@ ERRORS = [
     ),
     Error(
         "the odds at use without what is known",
-        "cardkge_tools/answers/decoding.py",
+        "cardkge_tools/answers/odds.py",
         "return of_train + np.log1p(-calibration.known_of(relations, numbered))",
         "return of_train",
         "tests/test_calibration.py::test_log_odds_have_a_ceiling_keep_the_order_and_can_be_inverted",

@@ -1,5 +1,6 @@
 """Calibrated probabilities conditioned on the bounds: against rational arithmetic, differences and enumeration."""
 
+import io
 import itertools
 import json
 import math
@@ -16,8 +17,9 @@ from conftest import invoke, ok, one_error, plain_calibration, write_ring
 import cardkge as counts
 import kernels
 from cardkge import CardkgeError, probability
-from cardkge_tools.answers.calibration import MOST_KNOWN, group_of
-from cardkge_tools.answers.decoding import Decoder, acceptable, block_of, room_left
+from cardkge_tools.answers import facts
+from cardkge_tools.answers.calibration import GROUPS, MOST_KNOWN, SIZES, CountPrior, group_of
+from cardkge_tools.answers.decoding import Decoder, acceptable, block_of, probable, room_left
 from cardkge_tools.graph.bounds import Types
 
 ONE = np.ones((1, 1))  # no weights of counts
@@ -324,9 +326,8 @@ def test_scope_by_classes():
 # ------------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_left_out_early_is_what_is_not_accepted():
-    """With --min-probability, (h, r) without a candidate that can reach it are not looked at further; what is found,
-    and its p, are those of all candidates."""
+def some_pairs():
+    """(decoder, heads, relations): 1,200 (h, r), of relations with bounds of four kinds."""
     rng = np.random.default_rng(11)
     model = counts.new_model(counts.Settings(model="complex", dim=6), 300, 4)
     for name, array in model.params.items():
@@ -337,26 +338,60 @@ def test_what_is_left_out_early_is_what_is_not_accepted():
     bounds = np.array([[0, np.inf], [0, 2], [1, 3], [2, np.inf]])
     decoder = counts.Decoder(model, calibration, bounds, known)
     heads, relations = (x.ravel() for x in np.meshgrid(np.arange(300), np.arange(4)))
+    return decoder, heads, relations
+
+
+def test_what_is_left_out_early_is_what_is_not_accepted():
+    """With --min-probability, (h, r) without a candidate that can reach it are not looked at further; what is found,
+    and its p, are those of all candidates."""
+    decoder, heads, relations = some_pairs()
+    model, calibration, known = decoder.model, decoder.calibration, decoder.known
     scores = model.score_tails(heads, relations)
     everything = decoder.decode(heads, relations, scores)
     for need in (0.0, 1e-3, 0.2, 0.5, 0.9, 1.0):
         found = decoder.decode(heads, relations, scores, need)
         few, all_ = ([getattr(x, k)[x.p > need].tolist() for k in ("row", "ids", "p")] for x in (found, everything))
         assert few == all_ and (need == 1) == (not few[0])
-    calibration.parameters[:, -1] = [-1, 0.3, 50, -1]  # ceilings: relation 0 has at most 0.27 (1 - 0.4), unlike 1 and 2
-    everything = decoder.decode(heads, relations, scores)
-    for least in (0.0, 0.1, 0.2, 0.5, 0.9, 1.0):
-        hope, contradicted = decoder.hope(heads, relations, least)
-        out = ~np.isin(np.arange(len(heads)), hope)
-        places = acceptable(everything, room_left(decoder.bounds.of(relations, heads), everything.known), least)
-        assert not out[everything.row[places]].any()
-        assert contradicted == (everything.contradicted & out).sum() and (contradicted > 0 or least == 1)
-        assert [out[relations == r].mean() > 0.9 for r in range(4)] == [least > 0.18, least > 0.4, False, False]
         for name in ("known", "candidates", "contradicted"):
             np.testing.assert_array_equal(getattr(found, name), getattr(everything, name))
         unbounded = found.row < 300
         assert need == 0 or (found.p[unbounded] > need * (1 - 1e-5)).all()
     assert everything.contradicted.any()
+    calibration.parameters[:, -1] = [-1, 0.3, 50, -1]  # ceilings: relation 0 has at most 0.27 (1 - 0.4), unlike 1 and 2
+    everything = decoder.decode(heads, relations, scores)
+    for least in (0.0, 0.1, 0.2, 0.5, 0.9, 1.0):
+        places_open, contradicted = decoder.open_pairs(heads, relations, least)
+        out = ~np.isin(np.arange(len(heads)), places_open)
+        places = acceptable(everything, room_left(decoder.bounds.of(relations, heads), everything.known), least)
+        assert not out[everything.row[places]].any()
+        assert contradicted == (everything.contradicted & out).sum() and (contradicted > 0 or least == 1)
+        assert [out[relations == r].mean() > 0.9 for r in range(4)] == [least > 0.18, least > 0.4, False, False]
+    prior = CountPrior([np.ones(3)] * 4, np.ones((4, GROUPS, SIZES)), np.ones((4, GROUPS)), 0.5)
+    assert len(counts.Decoder(model, calibration, prior, known).open_pairs(heads, relations, 0.9)[0]) == len(heads)
+
+
+def test_parts_on_a_cluster_are_cut_at_whole_blocks(monkeypatch):
+    """Of the pairs that may have an answer: with the blocks their scores have the same last bits."""
+    decoder, heads, relations = some_pairs()
+    decoder.calibration.parameters[:, -1] = [-1, 0.3, 50, -1]
+    parts = []
+
+    def carry_out(tasks, work, address, report, nothing):
+        for task in tasks:
+            first, last = map(int, task["command"][-2:])
+            parts.append((first, last))
+            np.savez(file := io.BytesIO(), *probable(decoder, heads[first:last], relations[first:last], 0.3, 1))
+            report(task, (file.getvalue(), None))
+
+    monkeypatch.setattr(facts, "carry_out_on_cluster", carry_out)
+    places = decoder.open_pairs(heads, relations, 0.3)[0]
+    found = facts.probable_on_cluster([], np.append(places, 1200), 300, "there", 1, lambda *_: None, 0.3)
+    for one, other in zip(found, probable(decoder, heads, relations, 0.3, 2), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert 384 < len(places) < 1000 and len(found[0]) > 50 and found[3][0] > 0
+    assert len(parts) > 1 and [np.isin(np.arange(*part), places).sum() for part in parts[:-1]] == [384] * (
+        len(parts) - 1
+    )
 
 
 def test_a_prior_over_counts_decodes_as_its_weights_say():

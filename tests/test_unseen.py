@@ -337,6 +337,7 @@ def test_improbable_candidates_are_folded_together(least):
     scores[:30, :8] += rng.uniform(6, 12, (30, 8)).astype("float32")  # the others know nothing
     scores[5:10] *= 3
     numbers = np.tile([1, 2, 3, 5, 20], 8)
+    numbers[29] = 1100
     bounds = [Bound("r", x, x if i % 2 else math.inf, subject=f"e{i}") for i, x in enumerate(numbers.tolist())]
     bounds.append(Bound("r", 0, 1, subject="e0", inverse=True))
     bounds = GraphBounds(bounds, ["r"], None, [f"e{i}" for i in range(n)])
@@ -371,13 +372,30 @@ def test_folded_together_are_many_and_improbable_ones():
     scores[2] = math.log(0.4 / 0.6)
     every = found, scores, np.ones(3, bool), 1024, np.ones(3, bool)
     of = np.zeros(3, int), np.zeros(3), np.eye(1, 6).repeat(3, 0), np.ones(3, bool)
-    cut, rest, folded = candidate_odds.fold(*every, of)
-    assert folded.tolist() == [True, False, False]
-    listed = scores[0] > np.nextafter(np.nextafter(cut[0], -np.float32(np.inf)), -np.float32(np.inf))
-    assert 1024 <= listed.sum() < 1040
-    p = cardkge.probability(scores[0][~listed].astype(float))
-    assert rest[0] == pytest.approx((p / (1 - p)).sum(), rel=2e-3)
+    cut, rest, near = candidate_odds.fold(*every, of)
+    assert near.tolist() == [False, False, True] and cut[1:].tolist() == [-math.inf, math.inf]
+    assert 1024 <= (scores[0] >= cut[0]).sum() < 1040 and rest[1:].tolist() == [0, 0]
+    p = cardkge.probability(scores[0][scores[0] < cut[0]].astype(float))
+    assert rest[0] == pytest.approx((p / (1 - p)).sum(), rel=1e-6)
+    rest = candidate_odds.fold(*every[:-1], np.zeros(3, bool), of)[1]  # without guesses
+    assert rest[2] == 0 and not near[:2].any()  # all alike: the cut is their score, and none is below
     bounds = GraphBounds([Bound("r", 2090, math.inf, subject="e2")], ["r"], None, [f"e{i}" for i in range(n)])
     known = KnownTails(np.empty((0, 3), int), n, 1)
     decoder = Decoder(SimpleNamespace(n_entities=n, n_relations=1), found, bounds, known)
     assert decoder.decode(np.array([2]), np.zeros(1, int), scores[2:], need=0.5).guesses[0]
+
+
+@pytest.mark.parametrize(("scores", "parameters", "number"), [([0, -52], (2, 0, 0), 5), ([20, -70], (1, 0, -100), 1)])
+def test_odds_below_the_least_float32_are_folded_too(scores, parameters, number):
+    """Numbers of tails that the model thinks impossible, where no scale says that names are guesses."""
+    n, found = 5000, dataclasses.replace(plain_calibration(*parameters, 0.0), free=np.zeros(1))
+    rows = np.random.default_rng(0).normal(-75, 1, (1, n)).astype("float32")
+    rows[0, 0], rows[0, 1:5] = scores
+    bounds = GraphBounds([Bound("r", number, number)], ["r"], None, [f"e{i}" for i in range(n)])
+    decoder = Decoder(
+        SimpleNamespace(n_entities=n, n_relations=1), found, bounds, KnownTails(np.empty((0, 3), int), n, 1)
+    )
+    few, every = (decoder.decode(np.zeros(1, int), np.zeros(1, int), rows, need) for need in (0.5, 0.0))
+    assert len(few.ids) < 1100 and len(every.ids) == n
+    np.testing.assert_allclose(few.p[:5], every.p[:5], atol=1e-6)
+    assert (every.p > 0.5).sum() == number

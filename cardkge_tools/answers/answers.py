@@ -13,7 +13,7 @@ import kernels
 from cardkge import CardkgeError, probability
 from cardkge_tools import SPLITS
 from cardkge_tools.answers.calibration import CountPrior
-from cardkge_tools.answers.decoding import KnownTails, acceptable, block_of, complete, room_left, scope_pairs
+from cardkge_tools.answers.decoding import WHOLE, KnownTails, acceptable, block_of, complete, room_left, scope_pairs
 from cardkge_tools.answers.facts import bounds_in_use, fact_decoder, found_bounds
 from cardkge_tools.answers.odds import GUESS
 from cardkge_tools.answers.opening import aligned_data
@@ -253,7 +253,7 @@ class Answers:
 
         if self.calibrated or with_x:
             with Threads(None) as pool:
-                size = block_of(self.model.n_entities)
+                size = block_of(self.model.n_entities, WHOLE)
                 scored_blocks(self.model, Queries(heads, relations), pool, each, size, progress)
         columns = (
             each.tolist() for each in (heads, p, accepted, counts, expected, limits, contradicted, guesses, sums)

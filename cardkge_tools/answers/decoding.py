@@ -1,7 +1,7 @@
 """The (h, r) in scope, their known tails, their candidates with probabilities, and the new facts among these."""
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,12 +26,13 @@ from cardkge_tools.engine.ranking import Queries, scored_blocks
 LEFT_OUT = 0.01  # candidates may be skipped whose probabilities add up to at most this for each (h, r)
 MOST_GAIN = np.log(100)  # how far below, at most, in log odds, candidates are sought where prior counts favour more
 BLOCK, BLOCK_SCORES = 384, 2**24  # (h, r) scored at once, and scores: see `block_of`
+WHOLE = 128  # (h, r) at once whose candidates may all be listed
 
 
-def block_of(n_entities):
-    """How many (h, r) are scored at once. It depends on N alone, not on threads or machines, for the last bit of a
-    score may depend on it. A block is 64 MiB of float32 at most."""
-    return max(1, min(BLOCK, BLOCK_SCORES // n_entities))
+def block_of(n_entities, most=BLOCK):
+    """How many (h, r) are scored at once, at most `most`. It depends on neither threads nor machines, for the last bit
+    of a score may depend on it. A block is 64 MiB of float32 at most."""
+    return max(1, min(most, BLOCK_SCORES // n_entities))
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +54,19 @@ class Decoded:
     contradicted: np.ndarray
     none: np.ndarray | None = None
     guesses: np.ndarray | None = None
+
+    def replaced(self, rows, other):
+        """The same, with the pairs `rows` (m,) as in another Decoded, which has them alone."""
+        columns, kept = ("ids", "scores", "p"), ~np.isin(self.row, rows)
+        row = np.concatenate((self.row[kept], rows[other.row]))
+        order, found = np.argsort(row, kind="stable"), {}
+        for name in columns:
+            found[name] = np.concatenate((getattr(self, name)[kept], getattr(other, name)))[order]
+        for name in ("contradicted", "guesses"):
+            found[name] = getattr(self, name).copy()
+            found[name][rows] = getattr(other, name)
+        row = row[order]
+        return replace(self, starts=np.searchsorted(row, np.arange(len(self.known) + 1)), row=row, **found)
 
     def expected(self):
         """(n,): the expected number of tails of each pair, known ones included."""
@@ -80,8 +94,11 @@ class Decoder:
         self.with_none = self.with_guesses = False
         self.full = FullTails(self.bounds, known)
 
-    def decode(self, heads, relations, scores, need=0.0):
-        """The Decoded of n pairs with scores (n, N). Candidates whose p is at most `need` may be missing.
+    def decode(self, heads, relations, scores, need=0.0, listed=LISTED):
+        """The Decoded of n pairs with scores (n, N). Candidates whose p is at most `need` may be missing. Where a lower
+        bound asks for tails, `need` is above the floor and there is neither with_none nor any wanted candidate, about
+        `listed` candidates are listed and the others folded (`fold`), if they prove to have p of FOLDED at most; p is
+        then right to FOLDED.
 
         With bounds of the inverse, p is 0 where (r, t) has as many known heads as they allow (`FullTails`)."""
         n = len(heads)
@@ -93,66 +110,73 @@ class Decoder:
         open_scores = open_to(scores, relations, lists[:2], self.full)
         sums, best = log_sums_of(open_scores, "the parameters are too large for their dtype")
         features = pair_features(sums, count, best, self.calibration.centre, self.calibration.scale)
-
         weights = self.bounds.weights(relations, count)
         gain = np.log((weights[:, 1:] / weights[:, :-1]).max(1, initial=1.0))  # in a candidate's log odds, at most
+        unseen = self.calibration.unseen_of(relations) * (weights.shape[1] == 1)  # a CountPrior is of candidates alone
+        may_guess = self.calibration.has_scale(relations) & (not self.with_guesses)
+        folded = (need > self.floor) & (lower > 0) & (np.diff(lists[2]) == 0) & (not self.with_none)
+        of = relations, sums, features, numbered
+        cut, rest, near = fold(self.calibration, open_scores, folded, listed, may_guess, of)
+        folded, cut = (
+            cut > -np.inf,
+            np.nextafter(cut.astype(scores.dtype), scores.dtype.type(np.inf)),
+        )  # `live` rounds down
 
         def least(odds):  # scores of candidates with these log odds; with a lower bound all matter
             of_odds = sums + log_softmax_of(self.calibration, relations, odds, features, numbered)
-            return np.where(lower > 0, -np.inf, of_odds)
+            return np.where(folded, cut, np.where(lower > 0, -np.inf, of_odds))
 
-        unseen = self.calibration.unseen_of(relations) * (weights.shape[1] == 1)  # a CountPrior is of candidates alone
-        folded = (need > self.floor) & (lower > 0) & (lower <= LISTED) & (np.diff(lists[2]) == 0)
-        of, may_guess = (relations, sums, features, numbered), self.calibration.has_scale(relations)
-        may_guess &= not self.with_guesses
-        listed, (cut, rest, folded) = LISTED, fold(self.calibration, open_scores, folded, LISTED, may_guess, of)
-        lowest = least(np.log(self.floor) - np.minimum(gain, MOST_GAIN))
+        lowest, conditioned = least(np.log(self.floor) - np.minimum(gain, MOST_GAIN)), np.ones(n, bool)
         if need > self.floor:
             enough = least(np.log(need) - np.log1p(-need) - gain - 1e-6 if need < 1 else np.inf)
-            starts, ids = self.live(scores, np.where(folded, cut, enough), *lists)
+            starts, ids = self.live(scores, enough, *lists)
             # an upper bound makes no candidate likelier
-            conditioned = ((upper < candidates) | (weights.shape[1] > 1)) & (np.diff(starts) > 0)
+            conditioned = ((upper < candidates) | (weights.shape[1] > 1)) & (np.diff(starts) > 0) & ~folded
             lowest = np.where(conditioned, lowest, enough)
-        if need <= self.floor or (conditioned & ~folded).any():
-            starts, ids = self.live(scores, np.where(folded, cut, lowest), *lists)
-        while True:
-            row = np.repeat(np.arange(n), np.diff(starts))
-            found = scores[row, ids]
-            odds = log_odds(self.calibration, relations[row], found - sums[row], features[row], numbered[row])
-            full = open_scores[row, ids] == -np.inf
-            odds, open_starts = np.clip(odds, -1e6, 1e6)[~full], np.searchsorted(row[~full], np.arange(n + 1))
-            most = most_tails(candidates - np.bincount(row[full], minlength=n), unseen)
-            contradicted = (upper < 0) | (np.ceil(lower) > most)
-            # no sums as long as these
-            limits = np.where(contradicted, 0, lower), np.where(contradicted, -1, upper)
-            p, open_p, others = np.zeros(len(ids)), np.empty(len(odds)), unseen + np.where(folded, rest, 0)
-            kernels.condition_sets(0, n, open_starts, odds, *limits, weights, others, open_p)
-            p[~full] = open_p
-            guesses = (limits[0] > 0) & may_guess
-            if guesses.any():
-                guesses &= are_guesses(open_starts, odds, limits[0], others)
-            improbable = np.ones(n)
-            np.minimum.at(improbable, row[~full], open_p)
-            failed = folded & ~guesses & (improbable > min(need, FOLDED))
-            if not failed.any():
-                break
-            listed *= 4
-            longer = fold(self.calibration, open_scores, failed, listed, may_guess, of)
-            cut, rest, folded = (np.where(failed, *each) for each in zip(longer, (cut, rest, folded), strict=True))
-            starts, ids = self.live(scores, np.where(folded, cut, lowest), *lists)
+        if conditioned.any():
+            starts, ids = self.live(scores, lowest, *lists)
+        row = np.repeat(np.arange(n), np.diff(starts))
+        found = scores[row, ids]
+        odds = log_odds(self.calibration, relations[row], found - sums[row], features[row], numbered[row])
+        full = open_scores[row, ids] == -np.inf
+        odds, open_starts = np.clip(odds, -1e6, 1e6)[~full], np.searchsorted(row[~full], np.arange(n + 1))
+        most = most_tails(candidates - np.bincount(row[full], minlength=n), unseen)
+        contradicted = (upper < 0) | (np.ceil(lower) > most)
+        limits = np.where(contradicted, 0, lower), np.where(contradicted, -1, upper)  # -1: there is no such set
+        p, open_p = np.zeros(len(ids)), np.empty(len(odds))
+        kernels.condition_sets(0, n, open_starts, odds, *limits, weights, unseen + rest, open_p)
+        p[~full] = open_p
         none = chances_of_none(open_starts, odds, limits, weights, unseen) if self.with_none else None
-        return Decoded(starts, row, ids, found, p, count, candidates, contradicted, none, guesses)
+        guesses = (limits[0] > 0) & may_guess
+        if guesses.any():
+            guesses &= are_guesses(open_starts, odds, limits[0], unseen + rest)
+        decoded = Decoded(starts, row, ids, found, p, count, candidates, contradicted, none, guesses)
+        least_p = np.full(n, -1.0)
+        if folded.any():
+            filled = np.flatnonzero(np.diff(open_starts))
+            least_p[filled] = np.minimum.reduceat(open_p, open_starts[filled]) if len(filled) else []
+        failed = np.flatnonzero(near | folded & ~guesses & (least_p > min(need, FOLDED)))
+        for start in range(0, len(failed), WHOLE):
+            rows = failed[start : start + WHOLE]
+            longer = self.decode(heads[rows], relations[rows], scores[rows], need, 4 * listed)
+            decoded = decoded.replaced(rows, longer)
+        return decoded
 
-    def hope(self, heads, relations, least):
+    def open_pairs(self, heads, relations, least):
         """(places, number): the (h, r) that may have room for a candidate with p > least, as far as bounds and ceilings
-        tell without a score; and how many of the others contradict their bounds."""
-        known, limits = self.known.count(heads, relations), self.bounds.of(relations, heads)
-        lower, upper = (limits - known[:, None]).T
-        share = self.calibration.known_of(relations, limits[:, 0] == limits[:, 1])
-        ceiling = probability(self.calibration.parameters[relations, -1] + np.log1p(-share))
-        plain = self.bounds.weights(relations[:1], known[:1]).shape[1] == 1  # else counts may make candidates likelier
-        hopeless = (upper < 1) | ((ceiling <= least) & (lower <= 0) & plain)
-        return np.flatnonzero(~hopeless), np.count_nonzero(hopeless & (upper < 0))
+        tell without a score; and how many have more known tails than their bounds allow."""
+        places, number = [], 0
+        for first in range(0, len(heads), 2**20):
+            h, r = (x[first : first + 2**20] for x in (heads, relations))
+            known, limits = self.known.count(h, r), self.bounds.of(r, h)
+            lower, upper = (limits - known[:, None]).T
+            share = self.calibration.known_of(r, limits[:, 0] == limits[:, 1])
+            ceiling = probability(self.calibration.parameters[r, -1] + np.log1p(-share))
+            plain = self.bounds.weights(r[:1], known[:1]).shape[1] == 1  # else counts may make candidates likelier
+            hopeless = (upper < 1) | ((ceiling <= least) & (lower <= 0) & plain)
+            places.append(first + np.flatnonzero(~hopeless))
+            number += int(np.count_nonzero(upper < 0))
+        return np.concatenate([np.empty(0, np.int64), *places]), number
 
     @staticmethod
     def live(scores, least, *lists):
@@ -173,7 +197,8 @@ class Decoder:
             consume(first, last, self.decode(heads[part], relations[part], scores, need))
 
         with Threads(threads) as pool:
-            scored_blocks(self.model, Queries(heads, relations), pool, each, block_of(self.model.n_entities), progress)
+            block = block_of(self.model.n_entities, BLOCK if need > self.floor else WHOLE)
+            scored_blocks(self.model, Queries(heads, relations), pool, each, block, progress)
 
 
 class FullTails:
@@ -246,16 +271,18 @@ def ranks_within(groups):
 def probable(decoder, heads, relations, least, threads=None, progress=None):
     """(pairs (m,) places in heads, tails (m,), p (m,)) of the `acceptable` candidates with p > least, in the order of
     the pairs, best first within each; and (2,) the numbers of contradicted pairs and of pairs with guesses alone."""
-    blocks = {}
+    places, contradicted = decoder.open_pairs(heads, relations, least)
+    heads, relations, blocks = heads[places], relations[places], {}
 
     def consume(first, last, decoded):
         limits = decoder.bounds.of(relations[first:last], heads[first:last])
-        places = acceptable(decoded, room_left(limits, decoded.known), least)
+        kept = acceptable(decoded, room_left(limits, decoded.known), least)
         left_out = [np.count_nonzero(each) for each in (decoded.contradicted, decoded.guesses)]
-        blocks[first] = decoded.row[places], decoded.ids[places], decoded.p[places], np.array(left_out)
+        blocks[first] = decoded.row[kept], decoded.ids[kept], decoded.p[kept], np.array(left_out)
 
     decoder.run(heads, relations, threads, consume, progress, need=least)
-    return joined_parts(blocks)
+    pairs, tails, p, left_out = joined_parts(blocks)
+    return places[pairs], tails, p, left_out + np.array([contradicted, 0])
 
 
 def joined_parts(parts):
@@ -270,15 +297,12 @@ def joined_parts(parts):
 def complete(decoder, heads, relations, least=0.5, precision=None, look=None):
     """The new facts of these (h, r), best first (equals by relation, head, score, tail): (triples (m, 3), p (m,), the
     numbers of `probable`). They are the `accepted` ones among the candidates with p > least for which (h, r) has room;
-    with a precision, as far down as it allows. look(heads, relations, least): `probable` of some of these pairs,
-    computed in another way."""
-    look = look or functools.partial(probable, decoder)
+    with a precision, as far down as it allows. look(least): `probable` of these pairs, computed in another way."""
+    look = look or functools.partial(probable, decoder, heads, relations)
     floor = least if precision is None else start_of(precision)
     while True:
-        hope, contradicted = decoder.hope(heads, relations, floor)
-        pairs, tails, p, left_out = look(heads[hope], relations[hope], floor)
-        left_out[0] += contradicted
-        triples = np.column_stack((heads[hope][pairs], relations[hope][pairs], tails))
+        pairs, tails, p, left_out = look(floor)
+        triples = np.column_stack((heads[pairs], relations[pairs], tails))
         kept, everything = (accepted(decoder, triples, p, limit) for limit in (precision, None))
         if precision is None or floor <= decoder.floor or len(kept) < len(everything):
             return triples[kept], p[kept], left_out

@@ -272,25 +272,24 @@ def complete_part(folder, what, part, out, data, threads):
     """Writes the result of `probable` for a range of the (h, r) in scope, as .npz: the work of one cluster worker.
     what: Completing, without a precision."""
     run, dataset = open_run(folder, data)
-    heads, relations = pairs_to_complete(run, dataset, what)
+    heads, relations = (each[slice(*part)] for each in pairs_to_complete(run, dataset, what))
     decoder = _decoder_of(what, run, dataset, folder, threads)
-    hope, _ = decoder.hope(heads, relations, what.least)
-    heads, relations = (each[hope][slice(*part)] for each in (heads, relations))
     file = io.BytesIO()
     np.savez(file, *probable(decoder, heads, relations, what.least, threads))
     replace_file(out, lambda stream: stream.write(file.getvalue()))
 
 
-def probable_on_cluster(command, n_pairs, n_entities, address, threads, progress, least):
-    """`probable`, done by the workers of a Dask scheduler: parts of whole blocks, so that the bits are the same.
+def probable_on_cluster(command, places, n_entities, address, threads, progress, least):
+    """`probable`, done by the workers of a Dask scheduler: parts of whole blocks of the `open_pairs`, so that the bits
+    are the same. places: of these among all pairs, and last the number of all.
 
     command: the arguments of the `complete` that a worker runs for a part, without its range and `least`.
     """
     block = block_of(n_entities)
-    size = max(1, min(n_pairs // PARTS, PART_SCORES // n_entities) // block) * block
+    size, n_pairs = max(1, min(len(places) // PARTS, PART_SCORES // n_entities) // block) * block, int(places[-1])
+    limits = [0, *places[size:-1:size].tolist(), n_pairs]
     tasks, parts, done = [], {}, 0
-    for first in range(0, n_pairs, size):
-        part = [str(first), str(min(first + size, n_pairs))]
+    for part in itertools.pairwise(map(str, limits)):
         tasks.append(this_program() | {"command": [*command, "--min-probability", repr(least), "--part", *part]})
 
     def report(task, result):
@@ -347,7 +346,7 @@ def complete_run(folder, what, out, data, threads, cluster=None, completeness=No
         write_completeness(run, decoder, (heads, relations), completeness, threads)
     with counter("completed: (h, r)") as progress:
 
-        def look(heads, relations, least):
+        def look(least):
             if not cluster:
                 return probable(decoder, heads, relations, least, threads, progress)
             command = ["complete", os.path.abspath(folder), "--known", what.known, "--out", "/dev/stdout"]
@@ -358,8 +357,8 @@ def complete_run(folder, what, out, data, threads, cluster=None, completeness=No
                 command += [] if value is None else [option, str(value)]
             command += ["--guess"] * what.guess
             command += ["--model", LOADED[run.settings.model]] if run.settings.model in LOADED else []
-            sizes = len(heads), len(run.entities)
-            return probable_on_cluster(command, *sizes, cluster, threads or 1, progress, least)
+            places = np.append(decoder.open_pairs(heads, relations, least)[0], len(heads))
+            return probable_on_cluster(command, places, len(run.entities), cluster, threads or 1, progress, least)
 
         triples, p, (contradicted, guesses) = complete(decoder, heads, relations, what.least, what.precision, look)
     if contradicted:

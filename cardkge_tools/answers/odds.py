@@ -8,7 +8,8 @@ from cardkge import CardkgeError, probability
 from cardkge_tools.definitions.counting import calibrated_log_odds, unseen_weights
 
 GUESS = 0.01  # where a lower bound is less probable than this without it, the names that meet it are guesses
-LISTED, FOLDED = 1024, 1e-3  # where a lower bound asks for tails: candidates listed, the greatest p of the others
+LISTED = 1024  # candidates that are listed, at first, where a lower bound asks for tails
+FOLDED = 1e-3  # the greatest p of a candidate that is not, and its greatest odds where guesses are looked for
 FREE = 0.1  # of the (h, r) of a fit, at least, without a lower bound: else it says nothing of guesses
 
 
@@ -42,7 +43,7 @@ def open_to(scores, relations, excluded, full):
 
 def nth_best(scores, count):
     """(n,): a score in each row of scores (n, N) that at least `count` scores, and seldom many more, are as good as:
-    the one that is so among the maxima of 8 count parts of the row, or of fewer in a short row."""
+    the count-th best of the maxima of 8 to 16 count parts of the row, or of all scores of a short row."""
     n = scores.shape[1]
     parts = np.arange(0, n, max(1, n // (8 * count)))
     best = min(count, len(parts))
@@ -61,26 +62,28 @@ def log_sums_of(scores, remedy, empty=0.0):
     return sums, best
 
 
-def fold(calibration, scores, folded, listed, may_guess, of):
-    """(cut (n,), rest (n,), folded (n,) bool) of pairs with scores (n, N) of `open_to`: where `folded`, which needs at
-    least four times `listed` candidates, those with a score of at least `cut`, about `listed`, are to be listed; the
-    odds of the others add up to `rest`. may_guess (n,) bool: where `are_guesses` will ask for the number of the others
-    that are facts, it must be nearly Poisson: each has odds of FOLDED at most. of: relations, sums, features, numbered
-    of the pairs, as `log_odds` takes them."""
-    cut, rest, rows = np.full(len(scores), -np.inf, scores.dtype), np.zeros(len(scores)), np.flatnonzero(folded)
-    part = scores[rows]
-    best, (relations, sums, features, numbered) = nth_best(part, listed), (x[rows] for x in of)
-    near = log_odds(calibration, relations, best - sums, features, numbered) > np.log(FOLDED)
-    chosen = (np.count_nonzero(part > -np.inf, axis=1) > 4 * listed) & ~(near & may_guess[rows])
-    rows, best, part = (rows, best, part) if chosen.all() else (rows[chosen], best[chosen], part[chosen])
+def fold(calibration, scores, chosen, listed, may_guess, of):
+    """(cut (n,), rest (n,), near (n,) bool) of pairs with scores (n, N) of `open_to`, those of them that are chosen
+    (n,) bool and have more than four times `listed` candidates: those with a score of at least `cut`, about `listed`,
+    are to be listed, and the odds of the others add up to `rest`. cut is -inf where nothing is folded. near: cut is
+    inf, for the list must be longer: `are_guesses` will ask how many of the others are facts (may_guess (n,) bool),
+    and that number is Poisson only if each has odds of FOLDED at most. of: relations, sums, features, numbered of the
+    pairs, as `log_odds` takes them."""
+    cut, rest, rows = np.full(len(scores), -np.inf), np.zeros(len(scores)), np.flatnonzero(chosen)
+    part, near = scores[rows], np.zeros(len(scores), bool)
+    best = nth_best(part, listed)
+    many = (np.count_nonzero(part > -np.inf, axis=1) > 4 * listed) & (best > -np.inf)
+    rows, best, part = (rows, best, part) if many.all() else (rows[many], best[many], part[many])
     relations, sums, features, numbered = (x[rows] for x in of)
-    parameters, found = calibration.parameters[relations], np.empty(len(rows))
-    slope, ceiling = np.exp(parameters[:, 0]), probability(parameters[:, -1])
-    offset = (parameters[:, 1:-1] * features).sum(1) - slope * sums
-    kernels.sums_of_odds(part, best, slope, offset, ceiling, found)
-    cut[rows] = np.nextafter(best, scores.dtype.type(np.inf))  # `live` rounds it down
-    rest[rows] = found * (1 - calibration.known_of(relations, numbered))
-    return cut, rest, cut > -np.inf
+    of_best = log_odds(calibration, relations, best - sums, features, numbered)
+    parameters, slope = calibration.parameters[relations], np.exp(calibration.parameters[relations, 0])
+    x = slope * (best - sums) + (parameters[:, 1:-1] * features).sum(1)
+    above = np.exp(np.minimum(x - np.logaddexp(0, parameters[:, -1]), 80))  # (1 - c) e^x
+    kernels.sums_below(part, best, slope, above, found := np.empty(len(rows)))
+    rest[rows], cut[rows] = found * (1 + above) * np.exp(of_best), best
+    near[rows] = may_guess[rows] & (of_best > np.log(FOLDED))
+    rest[near], cut[near] = 0.0, np.inf
+    return cut, rest, near
 
 
 def most_tails(candidates, unseen):
