@@ -2,25 +2,16 @@
 
 import math
 import re
+from pathlib import Path
 
 import click
 
-from cardkge_tools.shell.terminal import (
-    AT_LEAST_0,
-    AT_LEAST_1,
-    FILE,
-    FOLDER,
-    OUTPUT,
-    PROBABILITY,
-    SEED,
-    SHARE,
-    Real,
-    choice,
-    option,
-    options,
-    was_given,
-)
+from cardkge_tools.shell.terminal import OutputName, PathName, Real, choice, option, options, was_given
 
+AT_LEAST_0, AT_LEAST_1, SEED = click.IntRange(0, 10**9), click.IntRange(1, 10**9), click.IntRange(0, 2**32 - 1)
+SHARE, PROBABILITY = Real(0, 1, min_open=True, max_open=True), Real(0, 1)
+FILE, FOLDER = PathName(dir_okay=False), PathName(path_type=Path)
+OUTPUT, BOUNDS_OUTPUT = OutputName(), OutputName("bounds.tsv")
 columns_option = option(
     "--columns", choice("hrt", "htr", "rht", "rth", "thr", "trh"), "hrt", "Order of the fields in a line."
 )

@@ -13,7 +13,6 @@ import threading
 import time
 import unicodedata
 import warnings
-from pathlib import Path
 
 import click
 
@@ -183,10 +182,6 @@ def options(*several):
     return decorate
 
 
-AT_LEAST_0, AT_LEAST_1, SEED = click.IntRange(0, 10**9), click.IntRange(1, 10**9), click.IntRange(0, 2**32 - 1)
-SHARE, PROBABILITY = Real(0, 1, min_open=True, max_open=True), Real(0, 1)
-
-
 def is_input(path):
     """Which of the two in its folder, "run" or "data set", has a file of this name; None where neither has."""
     folder, name = os.path.split(os.path.realpath(path))
@@ -211,10 +206,6 @@ class OutputName(PathName):
         if kind and not (kind == "data set" and os.path.basename(value) in self.own):
             self.fail(f"{value} is the name of a file of a {kind}; choose another name.", param, ctx)
         return value
-
-
-FILE, FOLDER = PathName(dir_okay=False), PathName(path_type=Path)
-OUTPUT, BOUNDS_OUTPUT = OutputName(), OutputName("bounds.tsv")
 
 
 def was_given(context, name):
