@@ -6,17 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cardkge import CardkgeError, checked_triples
-from cardkge_tools.answers.decoding import (
-    Decoder,
-    KnownAndLoops,
-    KnownTails,
-    Scope,
-    acceptable,
-    accepted,
-    room_left,
-    scope_pairs,
-    start_of,
-)
+from cardkge_tools.answers import decoding
+from cardkge_tools.answers.decoding import Decoder, KnownAndLoops, KnownTails, room_left
 from cardkge_tools.definitions.measures import promised_and_kept
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.graph.spelling import Known
@@ -45,7 +36,7 @@ def cumulative_counts(hits, others):
 
 
 @dataclass(frozen=True)
-class SetOptions(Scope):
+class SetOptions(decoding.Scope):
     """How `evaluate_sets` accepts: candidates with p > least, or as many, best first, as have a mean p of at least
     `precision`. truth: a Truth in place of the scope and of test."""
 
@@ -56,7 +47,7 @@ class SetOptions(Scope):
     @property
     def floor(self):
         """Candidates more probable than this may be accepted."""
-        return self.least if self.precision is None else start_of(self.precision)
+        return self.least if self.precision is None else decoding.start_of(self.precision)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +154,7 @@ class Tally:
         self.known[part], self.contradicted[part] = decoded.known, decoded.contradicted
         likely = (p >= 0.1) & counted
         self.likely[first] = p[likely], facts[likely]
-        places = acceptable(decoded, room, self.least)
+        places = decoding.acceptable(decoded, room, self.least)
         self.accepted[first] = p[places], facts[places], first + row[places], decoded.ids[places]
 
     @staticmethod
@@ -203,7 +194,7 @@ def evaluate_sets(model, calibration, bounds, dataset, threads=None, progress=No
         )
 
     if how.truth is None:
-        heads, relations = scope_pairs(train, n, r, types=how.types)
+        heads, relations = decoding.scope_pairs(train, n, r, types=how.types)
         facts, wanted = KnownTails(test, n, r).without(known), answerable(test)
         measured, unsure = np.ones(len(heads), bool), KnownTails(test[:0], n, r)
     else:
@@ -227,7 +218,7 @@ def evaluate_sets(model, calibration, bounds, dataset, threads=None, progress=No
 
     decoder.run(heads, relations, threads, consume, progress)
     p, is_fact, pair, tails = tally.joined(tally.accepted)
-    kept = accepted(decoder, np.column_stack((heads[pair], relations[pair], tails)), p, how.precision)
+    kept = decoding.accepted(decoder, np.column_stack((heads[pair], relations[pair], tails)), p, how.precision)
     kept = kept[~unsure.has(heads[pair[kept]], relations[pair[kept]], tails[kept])]
     measures, details = _measures(
         tally,

@@ -37,17 +37,8 @@ from cardkge_tools.graph.bounds import (
 )
 from cardkge_tools.graph.graphs import describe_data, join_names, vocabulary_digest
 from cardkge_tools.graph.rdf import Prefixes, prefixes_text, read_prefixes
-from cardkge_tools.shell.files import (
-    FORMAT_VERSION,
-    REMEDY,
-    check_version,
-    csv_text,
-    json_bytes,
-    read_json,
-    remove_stages,
-    replace_file,
-    replace_files,
-)
+from cardkge_tools.shell import files
+from cardkge_tools.shell.files import REMEDY, json_bytes, read_json, replace_file
 
 SINCE_1_0 = ["schedule", "n3", "reciprocal", "softmax_candidates", "no_loops", "final", "extra_negatives"]
 SINCE_1_0 += ["relation_weight", "joined"]
@@ -161,7 +152,7 @@ def save_run(run, folder):
             raise CardkgeError(f"{folder}: the run is not saved, for its bounds are not read back as they were written")
 
     # not compressed: trained parameters barely shrink
-    replace_files(folder, {"model.npz": lambda file: np.savez(file, **_arrays(run))} | writes, check)
+    files.replace_files(folder, {"model.npz": lambda file: np.savez(file, **_arrays(run))} | writes, check)
 
 
 def save_metrics(run, folder):
@@ -192,7 +183,7 @@ def load_run(folder, calibrated=True):
         raise CardkgeError(f"{folder}: {found}; give a folder that train has written")
     if not os.path.exists(folder / "config.json"):
         raise CardkgeError(f"{folder}: not a run, for it has no config.json; give a folder that train has written")
-    remove_stages(folder)
+    files.remove_stages(folder)
     settings, data = read_config(folder)
     path = folder / "model.npz"
     arrays = _read_arrays(path)
@@ -217,19 +208,12 @@ def load_run(folder, calibrated=True):
         raise CardkgeError(f"{error}; {REMEDY}") from error
     if bounds_digest(bounds) != state.get("bounds"):
         raise CardkgeError(f"{folder / 'bounds.tsv'}: not the bounds that the run was trained with; {REMEDY}")
-    metrics_path = folder / "metrics.json"
-    run = Run(
-        *(settings, entities, relations, model, groups["accumulators"], bounds),
-        types=types,
-        prefixes=prefixes,
-        epoch=state["epoch"],
-        step=state["step"],
-        partial=state["partial"],
-        history=read_history(folder / "history.csv", state["epoch"]),
-        best=best,
-        metrics=read_json(metrics_path) if metrics_path.exists() else None,
-        data=data,
-    )
+    more = {"data": data, "best": best, "types": types, "prefixes": prefixes}
+    run = Run(settings, entities, relations, model, groups["accumulators"], bounds, **more)
+    run.epoch, run.step, run.partial = (state[name] for name in ("epoch", "step", "partial"))
+    run.history = read_history(folder / "history.csv", run.epoch)
+    if (folder / "metrics.json").exists():
+        run.metrics = read_json(folder / "metrics.json")
     if calibrated:
         load_calibration(run, folder)
     return run
@@ -262,7 +246,7 @@ def _settings_dict(run):
 def _config(run):
     """The content of config.json."""
     return {
-        "format_version": FORMAT_VERSION,
+        "format_version": files.FORMAT_VERSION,
         "program": f"cardkge {cardkge.__version__}",
         "settings": _settings_dict(run),
         "data": run.data,
@@ -277,27 +261,14 @@ def _fixed(settings):
 
 def _arrays(run):
     """The members of model.npz."""
-    best = {k: v for k, v in run.best.items() if k != "params"} if run.best else None
-    state = {
-        "format_version": FORMAT_VERSION,
-        "settings": _fixed(_settings_dict(run)),
-        "epoch": run.epoch,
-        "step": run.step,
-        "partial": run.partial,
-        "best": best,
-        "data": run.data.get("sha256"),
-        "bounds": bounds_digest(run.bounds),
-    }
-    arrays = {
-        "state": np.frombuffer(json_bytes(state), dtype=np.uint8),
-        "entities": join_names(run.entities),
-        "relations": join_names(run.relations),
-    }
-    groups = {
-        "params": run.model.params,
-        "accumulators": run.accumulators,
-        "best": run.best["params"] if run.best else {},
-    }
+    best = dict(run.best or {})
+    at_best = best.pop("params", {})
+    state = {"format_version": files.FORMAT_VERSION, "settings": _fixed(_settings_dict(run))}
+    state |= {"epoch": run.epoch, "step": run.step, "partial": run.partial, "best": best or None}
+    state |= {"data": run.data.get("sha256"), "bounds": bounds_digest(run.bounds)}
+    arrays = {"state": np.frombuffer(json_bytes(state), dtype=np.uint8)}
+    arrays |= {"entities": join_names(run.entities), "relations": join_names(run.relations)}
+    groups = {"params": run.model.params, "accumulators": run.accumulators, "best": at_best}
     for group, members in groups.items():
         for name, array in sorted(members.items()):
             arrays[f"{group}.{name}"] = np.ascontiguousarray(array)
@@ -345,7 +316,7 @@ def read_config(folder):
     """The Settings of a saved run, and the `describe_data` of its data. CardkgeError as `load_run`."""
     path = Path(folder) / "config.json"
     config = read_json(path)
-    check_version(path, config.get("format_version"))
+    files.check_version(path, config.get("format_version"))
     parts = [config.get("settings"), config.get("data")]
     kinds = typing.get_type_hints(Settings)
     sizes = dict.fromkeys(("entities", "relations", *SPLITS), int)
@@ -387,7 +358,7 @@ def _parse_state(path, arrays, settings):
     """The member `state` of model.npz, its types checked."""
     try:
         state = json.loads(arrays["state"].tobytes().decode())
-        check_version(path, state["format_version"])
+        files.check_version(path, state["format_version"])
         best = state["best"]
         counts = [state["epoch"], state["step"], *([best["epoch"]] if best else [])]
         floats = [*state["partial"].values(), *(best.values() if best else [])]
@@ -428,7 +399,7 @@ def _history_text(history):
     """history.csv: a line for each epoch; columns in order of first appearance, empty where absent."""
     columns = list(dict.fromkeys(["epoch", *(name for record in history for name in record)]))
     rows = [{name: int(x) if name == "epoch" else float(x) for name, x in record.items()} for record in history]
-    return csv_text(columns, rows)
+    return files.csv_text(columns, rows)
 
 
 def read_history(path, epochs):

@@ -10,19 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+import cardkge
 import kernels
-from cardkge import (
-    INCLUSIONS,
-    POOLS,
-    SAMPLINGS,
-    CardkgeError,
-    batch_limits,
-    bounded_relations,
-    chosen,
-    corruptions,
-    object_probabilities,
-    triple_keys,
-)
+from cardkge import CardkgeError, batch_limits, bounded_relations, chosen, corruptions, triple_keys
 from cardkge_tools.definitions.softmax import group_keys, queries_of, shuffle_queries, step_candidates
 
 
@@ -291,8 +281,8 @@ class ObjectSampler:
     grows with the sample, not with N; the memory grows with the triples, not with R x N."""
 
     def __init__(self, kind, triples, n_entities, n_relations, objects=100, inclusion="frequency"):
-        chosen("sampling", kind, SAMPLINGS)
-        chosen("inclusion", inclusion, INCLUSIONS)
+        chosen("sampling", kind, cardkge.SAMPLINGS)
+        chosen("inclusion", inclusion, cardkge.INCLUSIONS)
         if objects < 1:
             raise CardkgeError(f"objects must be at least 1, found {objects}")
         self.kind, self.inclusion, self.n_entities, self.triples = kind, inclusion, n_entities, triples
@@ -310,7 +300,7 @@ class ObjectSampler:
     def probabilities(self, relation):
         """(N,) float64: `object_probabilities` of this sampler."""
         sizes = self.n_entities, self.omega
-        return object_probabilities(self.kind, self.triples, relation, *sizes, self.inclusion)
+        return cardkge.object_probabilities(self.kind, self.triples, relation, *sizes, self.inclusion)
 
     def draw(self, rng, relations):
         """One sample for each relation: (objects (B, width) int32, weights (B, width) float64). A shorter sample is
@@ -380,7 +370,7 @@ class SubjectSampler:
     (pool="relation") or from all entities ("entities")."""
 
     def __init__(self, pool, triples, n_entities, n_relations, subjects=10):
-        chosen("subject_pool", pool, POOLS)
+        chosen("subject_pool", pool, cardkge.POOLS)
         if subjects < 1:
             raise CardkgeError(f"subjects must be at least 1, found {subjects}")
         self.mu = subjects

@@ -6,20 +6,9 @@ import time
 
 import numpy as np
 
+import cardkge
 import kernels
-from cardkge import (
-    OPTIMIZERS,
-    PROJECTIONS,
-    CardkgeError,
-    adagrad_step,
-    checked_triples,
-    chosen,
-    learning_rate,
-    metrics,
-    project_rows,
-    training_bounds,
-    update_params,
-)  # fmt: skip
+from cardkge import CardkgeError, checked_triples, chosen
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.batches import Batches, QueryBatches, Threads, TripleBatches
 from cardkge_tools.engine.gradients import OWN, PlainGradients, SampledGradients, kind_of
@@ -40,7 +29,7 @@ class Trainer:
 
     def __init__(self, model, accumulators, settings, bounds, triples, threads):
         self.model, self.accumulators, self.settings, self.threads = model, accumulators, settings, threads
-        self.bounds = training_bounds(bounds, settings, model.n_relations)
+        self.bounds = cardkge.training_bounds(bounds, settings, model.n_relations)
         loopless = without_loops(triples, model.n_relations) if settings.no_loops else None
         if kind_of(model) is OWN:
             self.gradients = PlainGradients(model, settings, self.bounds, loopless)
@@ -65,7 +54,7 @@ class Trainer:
     def update(self, gradients, rate):
         """One step of the optimiser, and the projection, on the rows that have a gradient: name -> `Rows`."""
         settings, own, taken = self.settings, kind_of(self.model) is OWN, []
-        adagrad = chosen("optimizer", settings.optimizer, OPTIMIZERS) is adagrad_step
+        adagrad = chosen("optimizer", settings.optimizer, cardkge.OPTIMIZERS) is cardkge.adagrad_step
         # AdaGrad moves a number by at most the rate if the gradient is finite. Other steps may have to be undone.
         largest = max(rate, settings.l2, settings.penalty_weight)
         if own or not adagrad or largest > np.finfo(self.model.dtype).max ** 0.25:
@@ -82,13 +71,13 @@ class Trainer:
         """`update_params`; returns whether all parameters are finite."""
         params = self.model.params
         dense = {name: rows.values.reshape(params[name].shape) for name, rows in gradients.items()}
-        update_params(self.model, self.accumulators, dense, self.settings, rate)
+        cardkge.update_params(self.model, self.accumulators, dense, self.settings, rate)
         return all(np.isfinite(array).all() for array in params.values())
 
     def update_rows(self, gradients, rate, adagrad):
         """The same by `kernels.update_rows`; returns whether all rows are finite."""
         dtype, faults = self.model.dtype, np.zeros(1, np.uint8)
-        unit = chosen("project", self.settings.project, PROJECTIONS) is project_rows
+        unit = chosen("project", self.settings.project, cardkge.PROJECTIONS) is cardkge.project_rows
         for name, rows in gradients.items():
             table = np.atleast_2d(self.model.params[name])  # `output` is one row
             accumulator = np.atleast_2d(self.accumulators[name]) if adagrad else table  # SGD's kernel leaves it alone
@@ -121,7 +110,7 @@ def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
                 return "patience"
             began = time.perf_counter()
             while run.step < batches.steps:
-                rate = learning_rate(settings, run.epoch, run.step / batches.steps)
+                rate = cardkge.learning_rate(settings, run.epoch, run.step / batches.steps)
                 take_step(run, trainer, batches.take(run.epoch, run.step), rate)
                 if on_step:
                     on_step(run, run.step, batches.steps)
@@ -184,7 +173,7 @@ def validate(run, dataset, threads):
         return {}, best
     loopless = without_loops(dataset.train, dataset.n_relations) if run.settings.no_loops else None
     ranks = rank_triples(run.model, dataset.valid, dataset.known, threads=threads, candidates=Candidates(loopless))
-    found, order = metrics(ranks["filtered"]), best_first(run.settings.loss)
+    found, order = cardkge.metrics(ranks["filtered"]), best_first(run.settings.loss)
     if best is None or order(found) > order(best):
         params = {name: array.copy() for name, array in run.model.params.items()}
         best = {"epoch": epoch, "mrr": found["mrr"], "hits@10": found["hits@10"], "params": params}

@@ -7,18 +7,8 @@ from dataclasses import replace
 import click
 import numpy as np
 
-from cardkge import (
-    SAMPLINGS,
-    CardkgeError,
-    batch_limits,
-    bounded_relations,
-    cardinality_sums,
-    corruptions,
-    draw_samples,
-    mine_bounds,
-    objective,
-    training_bounds,
-)
+import cardkge
+from cardkge import CardkgeError, mine_bounds
 from cardkge_tools import SPLITS
 from cardkge_tools.answers.figures import import_pyplot, plot_lambda
 from cardkge_tools.answers.opening import open_run
@@ -62,7 +52,7 @@ class Reproduction:
         options = {"data": data, "model": model, **recipe["train"], "seed": seed, **(more or {})}
         if variant not in ("plain", 0):
             changed = {} if variant == "bounded" else {"lambda": variant}
-            if variant in SAMPLINGS:
+            if variant in cardkge.SAMPLINGS:
                 changed = {"sampling": variant, **recipe.get(variant, {})}
             options |= recipe["regulariser"] | changed
         if self.quick:
@@ -234,7 +224,7 @@ class Reproduction:
             head, relation = self.people[data]
             h, r = id_of(run.entities, head, "entity"), id_of(run.relations, relation, "relation")
             ids, probabilities, _ = completions(run.best_model(), r, head=h)
-            likely, total = sum(p > 0.8 for p in probabilities), cardinality_sums(run.best_model(), r, [h])[0]
+            likely, total = sum(p > 0.8 for p in probabilities), cardkge.cardinality_sums(run.best_model(), r, [h])[0]
             known = known_answers(dataset, 0, h, r)
             theirs = self.paper["poe"] if (data, model) == ("fb13", "distmult") else {}
             paper = [f"{name} {p:.3f}" for name, p in theirs.get(variant, [])]
@@ -290,16 +280,16 @@ def gradient_share(run, dataset):
     """|lambda d sum G| / (|d loss| + |lambda d sum G|), norms over all parameters of the kept model, for one batch of
     its training; the extra negatives take the place of G where the run has them."""
     settings, model, rng = run.settings, run.best_model(), np.random.default_rng(run.settings.seed)
-    limits = training_bounds(run.bounds, settings, model.n_relations)
-    last = batch_limits(len(dataset.train), settings)[1]
+    limits = cardkge.training_bounds(run.bounds, settings, model.n_relations)
+    last = cardkge.batch_limits(len(dataset.train), settings)[1]
     triples = dataset.train[rng.permutation(len(dataset.train))[:last]]
-    ends = corruptions(rng, triples, settings.negatives, model.n_entities)
+    ends = cardkge.corruptions(rng, triples, settings.negatives, model.n_entities)
     relations = np.repeat(triples[:, 1:2], ends.shape[1], axis=1)
     batch = model, ends[..., 0], relations, ends[..., 1]
-    samples = draw_samples(rng, dataset.train, bounded_relations(limits), model.n_entities, settings)
+    samples = cardkge.draw_samples(rng, dataset.train, cardkge.bounded_relations(limits), model.n_entities, settings)
     plain = replace(settings, l2=0.0)
-    _, without = objective(*batch, plain)
-    _, with_penalty = objective(*batch, plain, limits, samples)
+    _, without = cardkge.objective(*batch, plain)
+    _, with_penalty = cardkge.objective(*batch, plain, limits, samples)
     loss = np.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in without.values()))
     penalty = np.sqrt(
         sum(float(((g - without[name]).astype(np.float64) ** 2).sum()) for name, g in with_penalty.items())

@@ -22,16 +22,7 @@ from cardkge_tools.graph.bound_files import find_bounds
 from cardkge_tools.graph.bounds import Vocabulary, read_tsv
 from cardkge_tools.graph.graphs import describe_data, facts_digest, load_dataset, open_data, same_facts
 from cardkge_tools.shell.download import dataset_table
-from cardkge_tools.shell.files import (
-    REMEDY,
-    csv_text,
-    made_folder,
-    make_folder,
-    read_json,
-    read_toml,
-    replace_file,
-    write_report,
-)
+from cardkge_tools.shell.files import REMEDY, csv_text, made_folder, read_json, read_toml, replace_file, write_report
 from cardkge_tools.shell.options import checked_settings, idle_options, train_context
 from cardkge_tools.shell.terminal import say, table, warn
 from cardkge_tools.shell.workers import VIOLATIONS, carry_out, commands_of, this_program
@@ -347,8 +338,8 @@ def search(grid, grid_file, given, place, json_file=None):
         lines.append([*map(str, combination.values()), *shown])
     text = csv_text([*axes, "hits@10", "mrr", "epoch", "seconds", "run", "failure"], rows)
     content = text.encode(errors="backslashreplace")
-    make_folder(out, [])  # again, for it was removed if no run wrote anything
-    replace_file(out / "trials.csv", lambda file: file.write(content))
+    with made_folder(out):  # again, for it was removed if no run wrote anything
+        replace_file(out / "trials.csv", lambda file: file.write(content))
     best = ranked[0]
     test = outcomes[best]["test"] if outcomes[best] else None
     report = {"trials": rows, "chosen": str(out / best) if test else None, "test": test}

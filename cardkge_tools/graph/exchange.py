@@ -15,20 +15,9 @@ import numpy as np
 
 from cardkge import CardkgeError
 from cardkge_tools import SPLITS
-from cardkge_tools.graph import bound_files, rdf, shacl
+from cardkge_tools.graph import bound_files, rdf, shacl, sources
 from cardkge_tools.graph.bounds import Bound, Vocabulary, read_tsv, read_types
 from cardkge_tools.graph.graphs import refuse_inverse_names
-from cardkge_tools.graph.sources import (
-    LINES,
-    OPENKE,
-    TABLES,
-    Numbers,
-    RdfReader,
-    Triples,
-    is_openke,
-    read_openke,
-    read_table,
-)
 from cardkge_tools.graph.spelling import id_of, look_alike_warnings
 from cardkge_tools.shell.files import folder_of_graph, replace_file, without_gz, write_report
 from cardkge_tools.shell.terminal import counted, counter, tell_replaced, warn
@@ -98,20 +87,21 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
     prefixes = rdf.Prefixes(options.prefixes)
     for path in (path for path, kind in zip(files, kinds, strict=True) if kind == "table"):
         _take_prefixes(prefixes, Path(path).parent / PREFIXES)
-    triples, splits, tables, numbers = Triples(), [], {}, Numbers(options.numbers)
-    delimiter = options.delimiter or TABLES.get(f".{options.form}")
+    triples, splits, tables, numbers = sources.Triples(), [], {}, sources.Numbers(options.numbers)
+    delimiter = options.delimiter or sources.TABLES.get(f".{options.form}")
     is_rdf = [kind not in ("openke", "table") for kind in kinds]
     for number, (path, kind) in enumerate(zip(files, kinds, strict=True), 1):
         report = progress and (lambda done, total, path=path: progress(done, total, str(path)))
         if kind == "openke":
-            splits.append(read_openke(path, triples))
+            splits.append(sources.read_openke(path, triples))
         elif kind == "table":
             first = len(triples)
-            read_table(path, triples, options, delimiter, numbers)
+            sources.read_table(path, triples, options, delimiter, numbers)
             tables[str(path)] = first, len(triples)
         else:
             scope = "" if number == 1 and all(is_rdf) else f"f{number}-"
-            reader = RdfReader(triples, options.literals == "keep", scope, kind not in rdf.LINE_FORMATS, numbers)
+            keep, numbered = options.literals == "keep", kind not in rdf.LINE_FORMATS
+            reader = sources.RdfReader(triples, keep, scope, numbered, numbers)
             found = rdf.read_statements(path, reader.consume, kind, report, options.base)
             for prefix, namespace in found.items():
                 prefixes.add(prefix, namespace)
@@ -197,10 +187,10 @@ def _take_prefixes(prefixes, path):
 
 def _kind(path, options):
     """How a file is read: "openke", "table", or a value of rdf.FORMATS."""
-    if is_openke(path):
+    if sources.is_openke(path):
         return "openke"
     if os.path.isdir(path):
-        missing = [name for name in OPENKE if not os.path.isfile(os.path.join(path, name))]
+        missing = [name for name in sources.OPENKE if not os.path.isfile(os.path.join(path, name))]
         raise CardkgeError(f"{path}: a folder is read in OpenKE's format, and this one has no {', '.join(missing)}")
     if not os.path.exists(path):
         raise CardkgeError(f"{path}: no such file")
@@ -209,9 +199,9 @@ def _kind(path, options):
     if kind:
         rdf.load_pyoxigraph()
         return kind
-    if ending in TABLES or options.delimiter:
+    if ending in sources.TABLES or options.delimiter:
         return "table"
-    known = ", ".join([*rdf.FORMATS, *TABLES])
+    known = ", ".join([*rdf.FORMATS, *sources.TABLES])
     what = f"unknown ending {ending or '(none)'}; known are {known}, .gz too"
     raise CardkgeError(f"{path}: {what}; or say --format")
 
@@ -318,8 +308,8 @@ def write_triples(path, triples, entities, relations):
     """Write (n, 3) ids as a triple file, in blocks."""
 
     def write(file):
-        for start in range(0, len(triples), LINES):
-            part = triples[start : start + LINES]
+        for start in range(0, len(triples), sources.LINES):
+            part = triples[start : start + sources.LINES]
             words = ["", "\t", "", "\t", "", "\n"] * len(part)
             for column, names in enumerate((entities, relations, entities)):
                 words[2 * column :: 6] = map(names.__getitem__, part[:, column].tolist())
