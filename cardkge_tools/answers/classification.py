@@ -29,9 +29,7 @@ HUB = 50  # facts of an entity; one with more leads to no further neighbours: th
 NEIGHBOURS = 2**22  # looked at together, unless one entity has more: some hundreds of MiB
 
 
-# ------------------------------------------------------------------------------------------------------------------
-# The file
-# ------------------------------------------------------------------------------------------------------------------
+# --- the file
 
 
 def read_labelled(path, entities, relations, skip_unknown=False):
@@ -65,9 +63,7 @@ def read_labelled(path, entities, relations, skip_unknown=False):
     return np.array(rows, np.int32), np.array(labels)
 
 
-# ------------------------------------------------------------------------------------------------------------------
-# Features
-# ------------------------------------------------------------------------------------------------------------------
+# --- features
 
 
 class Facts:
@@ -230,9 +226,7 @@ def features(model, bounds, train, triples):
     return Features(relations, score, frequency, np.column_stack(columns))
 
 
-# ------------------------------------------------------------------------------------------------------------------
-# The model of labels
-# ------------------------------------------------------------------------------------------------------------------
+# --- the model of labels
 
 
 def label_loss(x, labels, centre, precision, slopes):
@@ -298,9 +292,7 @@ def best_thresholds(scores, relations, labels, n_relations):
     return found
 
 
-# ------------------------------------------------------------------------------------------------------------------
-# classify
-# ------------------------------------------------------------------------------------------------------------------
+# --- classify
 
 METRICS = "accuracy", "f1", "auc", "brier"
 BASELINE = "log frequency of the tail"

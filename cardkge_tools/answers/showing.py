@@ -57,9 +57,7 @@ def _most_missing(source, limit):
     return "" if source == "numbers" or math.isinf(limit) else f"{limit:,.0f}"
 
 
-# ------------------------------------------------------------------------------------------------------------------
-# evaluate --sets
-# ------------------------------------------------------------------------------------------------------------------
+# --- evaluate --sets
 
 KNOWN_TAILS = [str(k) for k in range(MOST_TAILS)] + [f"{MOST_TAILS} or more"]
 SHARES = "ap", "best_f1", "f1", "precision", "recall"  # shown in percent
@@ -195,9 +193,7 @@ def _percent(value):
     return "-" if value is None else f"{100 * value:.2f} %"
 
 
-# ------------------------------------------------------------------------------------------------------------------
-# predict
-# ------------------------------------------------------------------------------------------------------------------
+# --- predict
 
 
 @dataclass(frozen=True)

@@ -138,9 +138,7 @@ class Batches:
         return batch
 
 
-# ------------------------------------------------------------------------------------------------------------------
-# The paper's losses: triples, their corruptions, and the regulariser's samples
-# ------------------------------------------------------------------------------------------------------------------
+# --- the paper's losses: triples, their corruptions, and the regulariser's samples
 
 
 @dataclass(frozen=True)
@@ -205,9 +203,7 @@ class TripleBatches:
         ]
 
 
-# ------------------------------------------------------------------------------------------------------------------
-# Softmax: queries, and the candidates that answer them
-# ------------------------------------------------------------------------------------------------------------------
+# --- softmax: queries, and the candidates that answer them
 
 
 @dataclass(frozen=True)
