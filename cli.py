@@ -229,8 +229,7 @@ def train(ctx, out, resume, force, no_calibrate, threads, final, **options):
         return
     with new_folder(out, force) as folder:
         settings = shared.checked_settings(ctx)
-        for message in shared.idle_options(settings, {option_name(name) for name in given & options.keys()}):
-            warn(message)
+        warn(*shared.idle_options(settings, {option_name(name) for name in given & options.keys()}))
         dataset = open_data(settings.data, settings.columns)
         run = new_run(settings, dataset)
         show_rule(run.settings, given)

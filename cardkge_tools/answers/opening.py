@@ -80,8 +80,7 @@ def aligned_data(run, folder, data, skip_unknown=False, **where):
         return dataset
     said = len(dataset.warnings)
     aligned = align_dataset(dataset, run, skip_unknown)
-    for message in aligned.warnings[said:]:
-        warn(message)
+    warn(*aligned.warnings[said:])
     return aligned
 
 
@@ -99,8 +98,7 @@ def choose_bounds(bounds, runs, dataset):
     if bounds is None and own:
         return own[0]
     found, notes = find_bounds(bounds or "mined", dataset)
-    for note in notes:
-        warn(note)
+    warn(*notes)
     return found
 
 

@@ -78,13 +78,11 @@ def notes_on(bounds, dataset):
         notes.append(f"{bounds.overruled:,} bounds of single entities contradict wider ones, and hold in their place")
     n, types = dataset.n_entities, bounds.types
     filled = {types.classes[kind] for kind in np.unique(types.pairs[:, 1]).tolist()}
+    empty = [b for b in bounds.stated if b.kind is not None and b.kind not in filled]
+    wide = [b for b in bounds.stated if b.lower == 0 and n <= b.upper < math.inf]
     alike = {
-        "change nothing, for their classes have no member here": [
-            b for b in bounds.stated if b.kind is not None and b.kind not in filled
-        ],
-        f"change nothing, for the graph has {n:,} entities": [
-            b for b in bounds.stated if b.lower == 0 and n <= b.upper < math.inf
-        ],
+        "change nothing, for their classes have no member here": empty,
+        f"change nothing, for the graph has {n:,} entities": wide,
         f"cannot be met, for the graph has {n:,} entities": [b for b in bounds.stated if b.lower > n],
     }
     return notes + [f"bounds that {what}: {len(some):,}, the first {some[0]}" for what, some in alike.items() if some]
@@ -99,9 +97,8 @@ def read_bounds(path, relations):
     bounds = read_tsv(path, Vocabulary(None, list(relations)))
     for bound in bounds:
         if bound.inverse or bound.kind is not None or bound.subject is not None:
-            raise CardkgeError(
-                f"{bound.where}: a bound of a class, an entity or an inverse, found {bound.name!r}; read_files reads it"
-            )
+            what = "a bound of a class, an entity or an inverse"
+            raise CardkgeError(f"{bound.where}: {what}, found {bound.name!r}; read_files reads it")
     return GraphBounds(bounds, relations).tables[0]
 
 
@@ -150,8 +147,7 @@ def run_convert(source, target, prefix, standard):
         raise CardkgeError(f"{target}: bounds are written as TSV or Turtle; end the name in .tsv or .ttl")
     prefixes = rdf.Prefixes(rdf.given_prefixes(prefix)) if prefix else None
     bounds, notes = convert(source, target, prefixes, standard)
-    for note in notes:
-        warn(note)
+    warn(*notes)
     click.echo(f"{target}: {counted(len(bounds), 'bound')}")
 
 
@@ -248,8 +244,7 @@ def run_mine(data, columns, population, level, out, json_file):
         records = list(map(bound_record, bounds))
         rows, headers = [[b.relation, f"{b.lower:g}", f"{b.upper:g}"] for b in bounds], ["relation", "lower", "upper"]
     else:
-        for note in graph.types.notes:
-            warn(note)
+        warn(*graph.types.notes)
         maxima = significant_maxima(dataset.train, *sizes, graph.types, *level)
         bounds, records, rows = maxima_as_bounds(maxima, dataset.relations, graph.types), [], []
         for b, m in zip(bounds, maxima):

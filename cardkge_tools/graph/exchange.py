@@ -350,8 +350,7 @@ def run_import(files, out, bounds, prefix, force, json_file, options):
             shown[path](done, total)
 
         result = import_graph(files, out, options, bounds, force, progress)
-    for note in result.notes:
-        warn(note)
+    warn(*result.notes)
     if not write_report(json_file, vars(result) | {"folder": str(out)}):
         return
     sizes = counted(result.triples, "triple"), counted(result.entities, "entity", "entities")

@@ -323,16 +323,13 @@ def load_dataset(data="families", columns="hrt", download=True):
     splits, warnings = _clean_splits(ids, len(entities), len(relations))
     warnings += notes
     if len(relations) > len(entities):
-        warnings.append(
-            f"more relations ({len(relations)}) than entities ({len(entities)}): the columns, read"
-            f" as {columns}, look swapped; try --columns {'hrt' if columns == 'htr' else 'htr'}"
-        )
+        found, other = f"({len(relations)}) than entities ({len(entities)})", "hrt" if columns == "htr" else "htr"
+        warnings.append(f"more relations {found}: the columns, read as {columns}, look swapped; try --columns {other}")
     known = {split: table.get(data, {}).get(split) for split in SPLITS}
     for split, triples in zip(SPLITS, splits):
         if known[split] not in (None, len(triples)):
-            warnings.append(
-                f"{folder} is another {data} than the table's: {len(triples)} {split} triples, there {known[split]}"
-            )
+            sizes = f"{len(triples)} {split} triples, there {known[split]}"
+            warnings.append(f"{folder} is another {data} than the table's: {sizes}")
             break
     limits = np.cumsum([len(split) for split in splits])
     whole = name_triples(np.concatenate(splits), entities, relations)
@@ -415,6 +412,5 @@ def known_answers(dataset, column, entity, relation):
 def open_data(name, columns, **options):
     """Load a data set and print its warnings."""
     dataset = load_dataset(name, columns, **options)
-    for message in dataset.warnings:
-        warn(message)
+    warn(*dataset.warnings)
     return dataset

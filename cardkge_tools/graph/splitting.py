@@ -342,8 +342,7 @@ def run_split(folder, out, group, json_file, options):
     """`split`: split a folder and show the result."""
     shares = options.pop("valid"), options.pop("test")
     parts = split_folder(folder, out, shares, group=group, **options)
-    for message in parts.warnings:
-        warn(message)
+    warn(*parts.warnings)
     for split, number in parts.wanted.items():
         if parts.sizes[split] < 0.9 * number:
             warn(f"{split}: {parts.sizes[split]:,} triples, expected {number:,}: train needs the others")
