@@ -82,9 +82,8 @@ class Facts:
     def parts(self, heads):
         """The places in heads (n,), in order, in parts of about NEIGHBOURS neighbours each."""
         total = np.cumsum(self.reach[heads])
-        return np.split(
-            np.arange(len(heads)), np.searchsorted(total, np.arange(NEIGHBOURS, total.max(initial=0), NEIGHBOURS))
-        )
+        ends = np.searchsorted(total, np.arange(NEIGHBOURS, total.max(initial=0), NEIGHBOURS))
+        return np.split(np.arange(len(heads)), ends)
 
     def neighbours(self, heads):
         """(neighbours (m,), place in heads (n,) of each (m,))."""
@@ -305,10 +304,8 @@ def by_labels(of, valid, valid_triples, valid_labels, n_relations):
     of, valid: Features. The model of labels has the name None. A threshold gives p = 1 above it, else 0.
     """
     fit = functools.partial(fit_labels, relations=valid.relations, labels=valid_labels, n_relations=n_relations)
-    losses = {
-        precision: cross_validated(valid.columns, valid_triples, valid_labels, n_relations, precision)
-        for precision in PRECISIONS
-    }
+    labelled = valid.columns, valid_triples, valid_labels, n_relations
+    losses = {precision: cross_validated(*labelled, precision) for precision in PRECISIONS}
     precision = min(losses, key=losses.get)
     p = {None: fit(valid.columns, precision=precision)(of.columns, of.relations)}
     for name, column in ((BASELINE, "frequency"), ("Platt", "score")):

@@ -32,10 +32,8 @@ def align_dataset(dataset, run, skip_unknown=False):
     CardkgeError counts the names that the run does not know and gives the first three; with skip_unknown their triples
     are left out instead, and a warning of the data set counts them."""
     columns, strangers = [], []
-    for kind, names, known in (
-        (("entity", "entities"), dataset.entities, run.entities),
-        (("relation", "relations"), dataset.relations, run.relations),
-    ):
+    kinds = (("entity", "entities"), ("relation", "relations"))
+    for kind, names, known in zip(kinds, (dataset.entities, dataset.relations), (run.entities, run.relations)):
         ids = {name: i for i, name in enumerate(known)}
         unknown = [name for name in names if name not in ids]
         if unknown:
@@ -43,10 +41,9 @@ def align_dataset(dataset, run, skip_unknown=False):
             strangers.append(f"{len(unknown)} {kind[int(len(unknown) > 1)]} ({some})")
         columns.append(np.array([ids.get(name, -1) for name in names], dtype=np.int32))
     if strangers and not skip_unknown:
-        raise CardkgeError(
-            f"{dataset.folder}: unknown to the run: {' and '.join(strangers)}; give the data that it was trained on,"
-            " train on this data, or leave out the triples that have them (`evaluate --skip-unknown`)"
-        )
+        remedy = "give the data that it was trained on, train on this data, or leave out the triples that have them"
+        unknown = f"unknown to the run: {' and '.join(strangers)}"
+        raise CardkgeError(f"{dataset.folder}: {unknown}; {remedy} (`evaluate --skip-unknown`)")
     entity, relation = columns
     aligned, left = {}, []
     for split in SPLITS:

@@ -245,13 +245,8 @@ def _settings_dict(run):
 
 def _config(run):
     """The content of config.json."""
-    return {
-        "format_version": files.FORMAT_VERSION,
-        "program": f"cardkge {cardkge.__version__}",
-        "settings": _settings_dict(run),
-        "data": run.data,
-        "epoch": run.epoch,
-    }
+    made_by = {"format_version": files.FORMAT_VERSION, "program": f"cardkge {cardkge.__version__}"}
+    return made_by | {"settings": _settings_dict(run), "data": run.data, "epoch": run.epoch}
 
 
 def _fixed(settings):
@@ -331,9 +326,8 @@ def read_config(folder):
             raise CardkgeError(f"{path}: {name!r} in {part!r} is {fault}; {REMEDY}")
         for name, kind in expected.items():
             if not fits(found[name], kind):
-                raise CardkgeError(
-                    f"{path}: {name!r} is {found[name]!r}, expected {getattr(kind, '__name__', kind)}; {REMEDY}"
-                )
+                kind = getattr(kind, "__name__", kind)
+                raise CardkgeError(f"{path}: {name!r} is {found[name]!r}, expected {kind}; {REMEDY}")
     try:
         settings = Settings(**{name: parts[0][option_name(name)] for name in kinds})
     except CardkgeError as error:
@@ -373,10 +367,8 @@ def _parse_state(path, arrays, settings):
     given = {option_name(f.name): getattr(settings, f.name) for f in fields(Settings)}
     for name, value in _fixed(given).items():
         if stored.get(name) != value:
-            raise CardkgeError(
-                f"{path}: trained with {name} = {stored.get(name)!r}, but config.json says "
-                f"{value!r}; correct config.json, or remove its folder and train again"
-            )
+            differs = f"trained with {name} = {stored.get(name)!r}, but config.json says {value!r}"
+            raise CardkgeError(f"{path}: {differs}; correct config.json, or remove its folder and train again")
     return state
 
 

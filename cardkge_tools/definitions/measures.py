@@ -88,9 +88,8 @@ def calibration_error(p, facts, least=0.1, bins=15):
     p, facts = np.asarray(p, np.float64), np.asarray(facts, bool)
     order = np.argsort(p, kind="stable")
     order = order[p[order] >= least]
-    distances = [
-        len(part) * abs(p[part].mean() - facts[part].mean()) for part in np.array_split(order, bins) if len(part)
-    ]
+    parts = [part for part in np.array_split(order, bins) if len(part)]
+    distances = [len(part) * abs(p[part].mean() - facts[part].mean()) for part in parts]
     return float(sum(distances) / max(len(order), 1))
 
 

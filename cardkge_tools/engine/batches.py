@@ -286,9 +286,8 @@ class ObjectSampler:
         # (relation, tail) of every train triple as relation * N + tail, sorted; the distinct ones, and how often each
         keys, starts = np.sort(triples[:, 1].astype(np.int64) * n_entities + triples[:, 2]), np.arange(n_relations + 1)
         pairs, counts = np.unique(keys, return_counts=True)
-        self.keys, self.pairs, self.counts = (
-            np.append(part, end) for part, end in ((keys, -1), (pairs, -1), (counts, 0))
-        )
+        ends = (keys, -1), (pairs, -1), (counts, 0)
+        self.keys, self.pairs, self.counts = (np.append(part, end) for part, end in ends)
         self.triple_starts, self.starts = (np.searchsorted(part, starts * n_entities) for part in (keys, pairs))
         self.marks = np.zeros(n_entities, np.uint8)
         self.tables = {}

@@ -25,9 +25,8 @@ def use_model(name):
     its name in settings. CardkgeError, one line, for any fault of file or class."""
     path, separator, class_name = name.rpartition(":")
     if not separator or not path.endswith(".py") or not class_name.isidentifier():
-        raise CardkgeError(
-            f"{name!r} names no class in a file: expected PATH.py:CLASS, such as models/transe.py:TransE"
-        )
+        expected = "PATH.py:CLASS, such as models/transe.py:TransE"
+        raise CardkgeError(f"{name!r} names no class in a file: expected {expected}")
     found = getattr(run_file(path), class_name, None)
     if found is None:
         raise CardkgeError(f"{path}: it has no class {class_name}")

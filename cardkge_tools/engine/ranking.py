@@ -20,10 +20,8 @@ def check_finite(arrays, where="the model"):
         parts = np.array_split(array.ravel(), array.size // 2**20 + 1)  # one mask would be as large as the table
         bad = array.size - sum(np.count_nonzero(np.isfinite(part)) for part in parts)
         if bad:
-            raise CardkgeError(
-                f"{where}: {bad} of the {array.size} values of {name} are NaN or infinite; "
-                "train again, for instance with a smaller learning rate"
-            )
+            what = f"{bad} of the {array.size} values of {name} are NaN or infinite"
+            raise CardkgeError(f"{where}: {what}; train again, for instance with a smaller learning rate")
 
 
 def check_vocabulary(model, triples):
@@ -31,9 +29,8 @@ def check_vocabulary(model, triples):
     have."""
     ours, theirs = getattr(model, "vocabulary", None), getattr(triples, "vocabulary", None)
     if None not in (ours, theirs) and ours != theirs:
-        raise CardkgeError(
-            "triples: their ids stand for other names than the run's; align_dataset(dataset, run) gives them its ids"
-        )
+        remedy = "align_dataset(dataset, run) gives them its ids"
+        raise CardkgeError(f"triples: their ids stand for other names than the run's; {remedy}")
 
 
 class Queries(typing.NamedTuple):
@@ -119,11 +116,8 @@ def exact_scores(model, relation, head=None, tail=None):
 
 def longest_row(rows):
     """The largest norm of the rows of a matrix, in float64."""
-    squares = [
-        np.einsum("ij,ij->i", part, part, dtype=np.float64).max()
-        for part in np.array_split(rows, len(rows) // 4096 + 1)
-    ]
-    return float(np.sqrt(max(squares)))
+    parts = np.array_split(rows, len(rows) // 4096 + 1)
+    return float(np.sqrt(max(np.einsum("ij,ij->i", part, part, dtype=np.float64).max() for part in parts)))
 
 
 def rounding_bounds(model, tables, triples, side, longest):

@@ -141,10 +141,9 @@ def check_sizes(run, dataset):
     """CardkgeError unless the data has as many entities and relations as the run, and its ids are among them."""
     sizes = dataset.n_entities, dataset.n_relations
     if sizes != (run.model.n_entities, run.model.n_relations):
-        raise CardkgeError(
-            f"the data has {sizes[0]} entities and {sizes[1]} relations, the run {run.model.n_entities} and"
-            f" {run.model.n_relations}: train on the data of the run"
-        )
+        found = f"the data has {sizes[0]} entities and {sizes[1]} relations"
+        expected = f"the run {run.model.n_entities} and {run.model.n_relations}"
+        raise CardkgeError(f"{found}, {expected}: train on the data of the run")
     checked_triples(dataset.train, *sizes)
 
 
@@ -156,10 +155,9 @@ def take_step(run, trainer, batch, rate):
     except NonFinite as error:
         hint = " or --project unit" if settings.project == "none" else ""
         hint = ", --relation-weight" * bool(settings.relation_weight) + hint
-        raise NonFinite(
-            f"{error} at epoch {run.epoch + 1}, step {run.step + 1}; use a smaller learning rate (it is"
-            f" {settings.learning_rate:g}), l2 or lambda{hint}"
-        ) from None
+        where = f"{error} at epoch {run.epoch + 1}, step {run.step + 1}"
+        smaller = f"a smaller learning rate (it is {settings.learning_rate:g}), l2 or lambda"
+        raise NonFinite(f"{where}; use {smaller}{hint}") from None
     for name, value in parts.items():
         run.partial[name] = run.partial.get(name, 0.0) + value
     run.step += 1

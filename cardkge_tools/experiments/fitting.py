@@ -268,10 +268,8 @@ def at_chance(run):
     loss = run.history[-1]["loss"] / examples_per_step(settings, n)
     if loss < 0.98 * chance or chance == 0:
         return None
-    return (
-        f"the loss is {loss:.4f} an example after {run.epoch} epochs, {chance:.4f} is chance: the model has learnt"
-        " nothing yet; try more epochs, smaller batches, or another learning rate"
-    )
+    found = f"the loss is {loss:.4f} an example after {run.epoch} epochs, {chance:.4f} is chance"
+    return f"{found}: the model has learnt nothing yet; try more epochs, smaller batches, or another learning rate"
 
 
 def curve(run):

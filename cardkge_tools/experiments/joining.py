@@ -35,9 +35,8 @@ def join_runs(folders, out, force=False, data=None, threads=None):
             raise CardkgeError(f"{folder}: trained on valid too, so nothing is left to calibrate by; join those before")
         for what, value in _of_graph(run).items():
             if value != common[what]:
-                raise CardkgeError(
-                    f"{folder}: its {what} are not those of {folders[0]}; join runs of one graph and one form"
-                )
+                fault = f"its {what} are not those of {folders[0]}"
+                raise CardkgeError(f"{folder}: {fault}; join runs of one graph and one form")
     with new_folder(out, force) as folder:
         joined = _joined(runs)
         joined.settings = dataclasses.replace(joined.settings, data=data or joined.settings.data)

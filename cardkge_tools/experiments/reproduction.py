@@ -77,10 +77,8 @@ class Reproduction:
         outcomes, failed = run_trials(list(trials.values()), self.place, bounds)
         for name, error in failed.items():
             raise CardkgeError(f"{len(failed)} of {len(trials)} runs failed; {name}: {error}")
-        seconds = sum(outcome["seconds"] for outcome in outcomes)
-        self.notes.append(
-            f"{len(outcomes)} runs trained for {seconds / 60:,.1f} minutes. Their settings, without the seed:"
-        )
+        minutes = sum(outcome["seconds"] for outcome in outcomes) / 60
+        self.notes.append(f"{len(outcomes)} runs trained for {minutes:,.1f} minutes. Their settings, without the seed:")
         self.notes += dict.fromkeys(trial_name(trial).rpartition(",seed=")[0] for trial in trials.values())
         return dict(zip(trials, outcomes, strict=True))
 
@@ -119,17 +117,13 @@ class Reproduction:
         """A row of our metrics, then the paper's; with `minus`, outcomes to subtract, rows of differences. share: the
         regulariser's share of the gradient, a cell of our row."""
 
-        def test(outcomes, name):
-            return outcomes and [outcome["test"]["filtered"]["both"][name] for outcome in outcomes]
-
         signed = minus is not None
-        ours = [percent(estimate(test(found, name), test(minus, name)), signed) for name in METRICS]
+        ours = [percent(estimate(tested(found, name), tested(minus, name)), signed) for name in METRICS]
         rows = [[*start, "here", *ours, share, str(len(found))]]
         if paper and (paper_minus or not signed):
             theirs = [paper[name] - paper_minus[name] if signed else paper[name] for name in METRICS]
-            rows.append(
-                [*("" for _ in start), "paper", *(f"{x:+.2f}" if signed else f"{x:.2f}" for x in theirs), "", ""]
-            )
+            theirs = [f"{x:+.2f}" if signed else f"{x:.2f}" for x in theirs]
+            rows.append([*[""] * len(start), "paper", *theirs, "", ""])
         return rows
 
     def comparison(self, first, *others):
@@ -180,7 +174,7 @@ class Reproduction:
         """Figure 3 as a table; keeps the points of the figure in self.points: (data, model) -> list of dicts."""
         rows, first = [], self.lambdas[0]
         for (data, model), found in self.run(self.lambdas, violations=True).items():
-            hits = {w: [o["test"]["filtered"]["both"]["hits@10"] for o in part] for w, part in found.items()}
+            hits = {w: tested(part, "hits@10") for w, part in found.items()}
             sums = {w: [average_sum(o["violations"]) for o in part] for w, part in found.items()}
             start, points = [data, MODEL_TITLES[model]], []
             for weight in self.lambdas:
@@ -291,9 +285,8 @@ def gradient_share(run, dataset):
     _, without = cardkge.objective(*batch, plain)
     _, with_penalty = cardkge.objective(*batch, plain, limits, samples)
     loss = np.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in without.values()))
-    penalty = np.sqrt(
-        sum(float(((g - without[name]).astype(np.float64) ** 2).sum()) for name, g in with_penalty.items())
-    )
+    added = (g - without[name] for name, g in with_penalty.items())
+    penalty = np.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in added))
     return penalty / (loss + penalty)
 
 
@@ -317,10 +310,9 @@ def control_rows(plan, data, model):
 
     decayed = [name for name in options if "L2" in name]
     chosen = max(decayed, key=valid)
-    plan.notes.append(
-        f"{data}, {MODEL_TITLES[model]}: violations are of the {'true' if 'true' in given else 'mined'} bounds; "
-        "hits@10 % on valid: " + ", ".join(f"{name} {100 * valid(name):.2f}" for name in options)
-    )
+    of_bounds = f"violations are of the {'true' if 'true' in given else 'mined'} bounds"
+    hits = ", ".join(f"{name} {100 * valid(name):.2f}" for name in options)
+    plan.notes.append(f"{data}, {MODEL_TITLES[model]}: {of_bounds}; hits@10 % on valid: {hits}")
     rows, start = [], [data, MODEL_TITLES[model]]
     for name in options:
         if name in decayed and name != chosen:
@@ -332,19 +324,21 @@ def control_rows(plan, data, model):
     return rows
 
 
+def tested(outcomes, name):
+    """A filtered metric on test of each outcome; None for None."""
+    return outcomes and [outcome["test"]["filtered"]["both"][name] for outcome in outcomes]
+
+
 def cells(outcomes, plain):
     """The figures of a row; plain: the outcomes without bounds, to subtract, or None."""
-
-    def test(name, outcomes):
-        return [outcome["test"]["filtered"]["both"][name] for outcome in outcomes]
 
     def over_relations(name):
         return [float(np.mean([v[name] for v in outcome["violations"].values()])) for outcome in outcomes]
 
     return [
-        percent(estimate(test("mrr", outcomes))),
-        percent(estimate(test("mrr", outcomes), test("mrr", plain)), True) if plain else "",
-        percent(estimate(test("hits@10", outcomes))),
+        percent(estimate(tested(outcomes, "mrr"))),
+        percent(estimate(tested(outcomes, "mrr"), tested(plain, "mrr")), True) if plain else "",
+        percent(estimate(tested(outcomes, "hits@10"))),
         percent(estimate(over_relations("outside"))),
         amount(estimate(over_relations("mean"))),
     ]

@@ -140,16 +140,13 @@ def read_outcome(folder):
         seconds = sum(record["seconds"] for record in history)
         validated = [record for record in history if "valid_hits@10" in record]
         order = best_first(read_json(folder / "config.json")["settings"]["loss"])
-        best = max(
-            validated,
-            key=lambda record: order({name: record[f"valid_{name}"] for name in ("mrr", "hits@10")}),
-            default=None,
-        )
+        both = "mrr", "hits@10"
+        best = max(validated, key=lambda record: order({m: record[f"valid_{m}"] for m in both}), default=None)
     except (KeyError, TypeError) as error:
         raise CardkgeError(f"{folder / file}: damaged ({error}); {REMEDY}") from error
     return {
         "epoch": best["epoch"] if best else len(history),
-        "valid": {name: best[f"valid_{name}"] for name in ("mrr", "hits@10")} if best else None,
+        "valid": {name: best[f"valid_{name}"] for name in both} if best else None,
         "test": test,
         "seconds": seconds,
     }
@@ -161,9 +158,8 @@ def read_violations(path):
     try:
         (found,) = read_json(Path(path)).values()
         parts = {relation: dict(v, upper=np.inf if v["upper"] is None else v["upper"]) for relation, v in found.items()}
-        return {
-            r: {n: float(v[n]) for n in ("lower", "upper", "subjects", "outside", "mean")} for r, v in parts.items()
-        }
+        names = "lower", "upper", "subjects", "outside", "mean"
+        return {relation: {name: float(v[name]) for name in names} for relation, v in parts.items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CardkgeError(f"{path}: not the violations of one run; remove this file") from error
 
@@ -296,10 +292,8 @@ def validated_trial(options, where):
         trial = make_trial(options | {"validate-every": epochs}, where)
     every = trial.get("validate_every", 0)
     if not 0 < every <= epochs:
-        raise click.UsageError(
-            f"{where}: no validation in {epochs} epochs to choose by; raise --epochs"
-            f" or lower --validate-every ({every})."
-        )
+        remedy = f"raise --epochs or lower --validate-every ({every})"
+        raise click.UsageError(f"{where}: no validation in {epochs} epochs to choose by; {remedy}.")
     return trial
 
 
@@ -377,7 +371,5 @@ def plan_trials(grid_file, fixed, axes):
         different[effective] = where
         trials[name] = combination, trial
     idle = [idle_options(Settings(**trial), fixed | axes) for _, trial in trials.values()]
-    for message in idle[0]:
-        if all(message in messages for messages in idle):
-            warn(message)
+    warn(*(message for message in idle[0] if all(message in messages for messages in idle)))
     return trials

@@ -28,19 +28,10 @@ SUBCLASS = RDFS + "subClassOf"
 WELL_KNOWN = {"rdf": RDF, "rdfs": RDFS, "owl": OWL, "sh": SHACL}  # known without a file
 
 FORMATS = {  # ending of a file's name -> pyoxigraph's name of the format; the usual ending first
-    ".nt": "N_TRIPLES",
-    ".ntriples": "N_TRIPLES",
-    ".nq": "N_QUADS",
-    ".nquads": "N_QUADS",
-    ".ttl": "TURTLE",
-    ".turtle": "TURTLE",
-    ".trig": "TRIG",
-    ".rdf": "RDF_XML",
-    ".xml": "RDF_XML",
-    ".owl": "RDF_XML",
-    ".jsonld": "JSON_LD",
-    ".json": "JSON_LD",
-}
+    ".nt": "N_TRIPLES", ".ntriples": "N_TRIPLES", ".nq": "N_QUADS", ".nquads": "N_QUADS",
+    ".ttl": "TURTLE", ".turtle": "TURTLE", ".trig": "TRIG",
+    ".rdf": "RDF_XML", ".xml": "RDF_XML", ".owl": "RDF_XML", ".jsonld": "JSON_LD", ".json": "JSON_LD",
+}  # fmt: skip
 LINE_FORMATS = ("N_TRIPLES", "N_QUADS")  # in which every blank node has a label
 BLOCK = 1 << 18  # bytes of statements at a time
 NAME_OF_NOTHING = "urn:cardkge:"  # begins the IRI of a name that is not an IRI (see Prefixes.term)
@@ -177,12 +168,8 @@ def _looks_like(start, kind):
 def relative_notes(*names):
     """[a warning], where lists of terms hold IRIs of files, as relative IRIs become; else []."""
     local = [term[1:-1] for terms in names for term in terms if term.startswith("<file:")]
-    if not local:
-        return []
-    return [
-        f"{len(local):,} names are relative IRIs, or IRIs of files, such as {local[0]}: in another place the same data"
-        " has other names; --base IRI says what relative IRIs are relative to"
-    ]
+    other = "in another place the same data has other names; --base IRI says what relative IRIs are relative to"
+    return [f"{len(local):,} names are relative IRIs, or IRIs of files, such as {local[0]}: {other}"] if local else []
 
 
 def _other_prefixes(path, kind):

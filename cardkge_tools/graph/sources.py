@@ -182,9 +182,8 @@ def chosen_columns(columns, header, path, found):
     if sorted(columns) == ["h", "r", "t"]:
         if found != 3:
             names = "--header and three names" if header is None else f"three of {', '.join(header)}"
-            raise CardkgeError(
-                f"{path}: {found} columns; say which are head, relation and tail: --columns, with {names}"
-            )
+            which = "say which are head, relation and tail"
+            raise CardkgeError(f"{path}: {found} columns; {which}: --columns, with {names}")
         return [columns.index(letter) for letter in "hrt"]
     parts = [part.strip() for part in columns.split(",")]
     if len(parts) != 3 or len(set(parts)) != 3:

@@ -84,10 +84,8 @@ def first_lines_warnings(splits, names, others=()):
         return []
     h, r, t = firsts[found[0]]
     line = ", ".join(shown(names[kind][i], quoted=True) for kind, i in ((0, h), (1, r), (0, t)))
-    return [
-        f"the first line of {', '.join(found)} looks like a header ({line}), but is read as a triple; remove it, or"
-        " use `cardkge import FILE --header`"
-    ]
+    remedy = "remove it, or use `cardkge import FILE --header`"
+    return [f"the first line of {', '.join(found)} looks like a header ({line}), but is read as a triple; {remedy}"]
 
 
 def _has(triples, head, relation, tail):

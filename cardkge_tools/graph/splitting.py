@@ -98,9 +98,8 @@ def groups_of(triples, related, n_entities, n_relations):
     """
     component = np.arange(n_relations)
     for each in related:  # the smaller name of the two everywhere
-        component[component == max(component[each.first], component[each.second])] = min(
-            component[each.first], component[each.second]
-        )
+        least, most = sorted(component[[each.first, each.second]])
+        component[component == most] = least
     in_group = np.zeros(n_relations, bool)
     in_group[[r for each in related for r in (each.first, each.second)]] = True
     ends = np.sort(triples[:, ::2].astype(np.int64), axis=1)
@@ -317,10 +316,9 @@ def split_folder(folder, out, shares=(0.05, 0.1), seed=0, group=True, columns="h
     wanted = {split: round(share * len(triples)) for split, share in zip(SPLITS[1:], shares)}
     for split, number in wanted.items():
         if not sizes[split]:
-            raise CardkgeError(
-                f"{folder}: no triple can go to {split} ({number} of {len(triples)} wanted): train needs every entity"
-                " and relation; choose larger shares, or more data"
-            )
+            fault = f"no triple can go to {split} ({number} of {len(triples)} wanted)"
+            why = "train needs every entity and relation"
+            raise CardkgeError(f"{folder}: {fault}: {why}; choose larger shares, or more data")
     folder_of_graph(out)
     same = os.path.samefile(folder, out)
     for name in present:

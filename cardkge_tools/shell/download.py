@@ -65,10 +65,8 @@ def _data_folders():
 def where_to_put(name):
     """The text that says what to do where a data set is missing."""
     folders = " or ".join(str(folder / name) for folder in _data_folders())
-    return (
-        f"put its train.txt, valid.txt and test.txt into {folders} (folders are looked for in"
-        " $CARDKGE_DATA first), or use the embedded data set families"
-    )
+    how = f"put its train.txt, valid.txt and test.txt into {folders} (folders are looked for in $CARDKGE_DATA first)"
+    return f"{how}, or use the embedded data set families"
 
 
 def dataset_table():
@@ -183,10 +181,8 @@ def _unpack(archive, folder, files):
             path = PurePosixPath(member.name.replace("\\", "/"))
             safe = (member.isreg() or member.isdir()) and not path.is_absolute()
             if not safe or ".." in path.parts:
-                raise CardkgeError(
-                    f"refused the archive: its member {member.name!r} is a link, a device or has"
-                    " a path that leaves the archive's folder"
-                )
+                fault = "is a link, a device or has a path that leaves the archive's folder"
+                raise CardkgeError(f"refused the archive: its member {member.name!r} {fault}")
             total += member.size
             if total > DOWNLOAD_LIMIT:
                 raise CardkgeError(f"the archive unpacks to more than {DOWNLOAD_LIMIT} bytes")

@@ -140,9 +140,8 @@ def remove_stages(folder, age=3600):
                 shutil.rmtree(left, ignore_errors=True)
         except OSError as error:
             if complete:
-                raise CardkgeError(
-                    f"{folder}: a save into it was cut short ({error.strerror}); move the files of {left} into it"
-                ) from error
+                what = f"{folder}: a save into it was cut short ({error.strerror})"
+                raise CardkgeError(f"{what}; move the files of {left} into it") from error
 
 
 def refuse_utf_16(path, start):
@@ -234,10 +233,8 @@ def check_version(path, version, remedy=REMEDY, oldest=1, newest=FORMAT_VERSION)
     if version < oldest:
         raise CardkgeError(f"{path}: format version {version}, of an earlier program; {remedy}")
     if version > newest:
-        raise CardkgeError(
-            f"{path}: format version {version} is later than {newest}, the last that this "
-            "program reads; use the newer program that wrote it"
-        )
+        later = f"is later than {newest}, the last that this program reads"
+        raise CardkgeError(f"{path}: format version {version} {later}; use the newer program that wrote it")
 
 
 def json_bytes(value, **options):
@@ -247,24 +244,16 @@ def json_bytes(value, **options):
     return text.encode(errors="backslashreplace")
 
 
-def write_json(path, value):
-    """Writes JSON to a file, or to stdout for "-"."""
-    content = json_bytes(value, allow_nan=False)
-    if path == "-":
-        sys.stdout.write(content.decode())
-    else:
-        replace_file(path, lambda file: file.write(content))
-
-
 def is_stdout(path):
     """Whether the path is stdout, where no table may follow the JSON."""
     return path is not None and (path == "-" or os.fspath(path) == "/dev/stdout")
 
 
 def write_report(path, value):
-    """Writes a report as JSON where a path is given; returns whether a table may follow on stdout."""
+    """Writes a report as JSON where a path is given, "-" for stdout; returns whether a table may follow on stdout."""
     if path:
-        write_json(path, value)
+        content = json_bytes(value, allow_nan=False)
+        sys.stdout.write(content.decode()) if path == "-" else replace_file(path, lambda file: file.write(content))
     return not is_stdout(path)
 
 
@@ -285,9 +274,8 @@ def read_toml(path):
         try:
             import tomli as tomllib
         except ImportError as error:
-            raise CardkgeError(
-                f"{path}: TOML needs Python 3.11, or `pip install tomli`; --grid needs neither"
-            ) from error
+            needs = "Python 3.11, or `pip install tomli`"
+            raise CardkgeError(f"{path}: TOML needs {needs}; --grid needs neither") from error
     try:
         with open(path, "rb") as file:
             return tomllib.load(file)
@@ -352,9 +340,8 @@ def make_folder(out, made):
         with tempfile.TemporaryFile(dir=out):
             pass
     except OSError as error:
-        raise CardkgeError(
-            f"{error.filename or out}: cannot be written ({error.strerror}); choose another folder with --out"
-        ) from error
+        what = f"{error.filename or out}: cannot be written ({error.strerror})"
+        raise CardkgeError(f"{what}; choose another folder with --out") from error
     return out
 
 

@@ -95,9 +95,8 @@ class Processes:
                 return None, "stopped"
             command = [*task["program"], *arguments, "--threads", str(threads)]
             try:
-                process = subprocess.Popen(
-                    command, cwd=task["directory"], env={**os.environ, **task["environment"]}, **pipes
-                )
+                environment = {**os.environ, **task["environment"]}
+                process = subprocess.Popen(command, cwd=task["directory"], env=environment, **pipes)
             except OSError as error:
                 return None, f"a process cannot be started: {error.filename or command[0]}: {error.strerror}"
             self.running.add(process)
@@ -221,9 +220,8 @@ def carry_out_on_cluster(tasks, work, address, report, after):
             try:
                 client.wait_for_workers(1, timeout=10)
             except TimeoutError as error:
-                raise CardkgeError(
-                    f"{address}: the scheduler has no workers; start some with `dask worker {address}`"
-                ) from error
+                remedy = f"start some with `dask worker {address}`"
+                raise CardkgeError(f"{address}: the scheduler has no workers; {remedy}") from error
             threading.Thread(target=watch, daemon=True).start()
             backend, _ = joblib.parallel.get_active_backend()
             # else joblib counts the workers' threads: with one it works in this process, and it hands out no more at
