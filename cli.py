@@ -1,8 +1,7 @@
 """The commands of cardkge: `python cli.py --help`.
 
 Each command calls a room of cardkge_tools, imported inside the command, so that help needs neither NumPy nor Numba. An
-error is one line on stderr and exit code 1.
-"""
+error is one line on stderr and exit code 1."""
 
 import os
 import sys
@@ -25,8 +24,7 @@ def main():
     """Knowledge graph embeddings with cardinality constraints.
 
     Train a link predictor, find new triples with their probabilities, and see how well it keeps to the
-    number of tails that a head may have. Start with: cardkge train --epochs 50
-    """
+    number of tails that a head may have. Start with: cardkge train --epochs 50"""
 
 
 @main.group(invoke_without_command=True)
@@ -86,8 +84,7 @@ def mine(ctx, data, columns, population, confidence, likelihood, min_support, ou
 
     With --confidence (or --min-support) only maxima M that the data supports: for a relation, for its inverse (written
     ^relation), and for a class whose subjects have fewer. Of the subjects with M objects or more, the share with just M
-    is at least --likelihood, at the level --confidence (by default 0.95; Hoeffding's bound).
-    """
+    is at least --likelihood, at the level --confidence (by default 0.95; Hoeffding's bound)."""
     from cardkge_tools.graph.bound_files import run_mine
 
     level = None
@@ -128,8 +125,7 @@ def import_(files, out, bounds, prefix, force, json_file, **options):
     triples.tsv    the facts; `split` makes train, valid and test of them
     types.tsv      entity, class
     prefixes.tsv   what the short names stand for
-    bounds.tsv     of --bounds, --number and --number-at-least
-    """
+    bounds.tsv     of --bounds, --number and --number-at-least"""
     from cardkge_tools.graph.exchange import run_import
 
     run_import(files, out, bounds, prefix, force, json_file, options)
@@ -149,8 +145,7 @@ def split(folder, out, no_group, json_file, **options):
     """Split the triples of DIR (triples.tsv, or train, valid and test merged) into train, valid and test.
 
     Every entity and relation stays in train. A triple and its twin in an inverse, symmetric or nearly equal relation
-    stay in one split, so that train does not give test away. The other files of DIR are copied.
-    """
+    stay in one split, so that train does not give test away. The other files of DIR are copied."""
     from cardkge_tools.graph.splitting import run_split
 
     run_split(folder, out, not no_group, json_file, options)
@@ -169,8 +164,7 @@ def bounds():
 def convert(source, target, prefix, standard):
     """Convert bounds between TSV and RDF (SHACL, OWL), by the endings of the names IN and OUT.
 
-    Short names are those of a prefixes.tsv beside the TSV file, if there is one.
-    """
+    Short names are those of a prefixes.tsv beside the TSV file, if there is one."""
     from cardkge_tools.graph.bound_files import run_convert
 
     run_convert(source, target, prefix, standard)
@@ -203,8 +197,7 @@ def train(ctx, out, resume, force, no_calibrate, threads, final, **options):
     """Train a model, keep its best validation, evaluate it on the test split, save the run; then calibrate it.
 
     Ctrl-C saves the state and says how to go on. The same seed and settings give the same parameters, bit for bit, with
-    any number of threads, resumed or not.
-    """
+    any number of threads, resumed or not."""
     from cardkge_tools.answers.runs import new_run
     from cardkge_tools.definitions.settings import option_name
     from cardkge_tools.experiments.fitting import fit, new_folder, resume_run, show_rule, train_final
@@ -285,8 +278,7 @@ def evaluate(ctx, folder, sets, skip_unknown, plot, data, json_file, threads, **
     --sets knows train and valid. Of all (h, r) in scope it takes the calibrated probabilities, given the bounds of the
     run, that (h, r, t) is a fact, and compares them with test; facts that test lacks count as false. With --truth it
     takes the (h, r) in that file, and what the file says is true: their tails in the graph, with spaces between, and
-    how many others they have.
-    """
+    how many others they have."""
     shared.refuse_given(ctx, shared.EVALUATE_REFUSES[sets])
     shared.refuse_both_thresholds(ctx)
     of_sets = {name: options.pop(name) for name in ("min_probability", "precision", "loops", "bounds", "truth")}
@@ -312,8 +304,7 @@ def calibrate(folder, data, json_file, threads, **options):
     """Fit the probabilities of RUN on its valid split (as `train` does), through the bounds of its answers.
 
     What p promises depends on how much is missing from train. Valid and test are part of it; what no file has follows
-    from bounds that are exact numbers (3, 3), or --missing gives it; else it is assumed to be nothing.
-    """
+    from bounds that are exact numbers (3, 3), or --missing gives it; else it is assumed to be nothing."""
     from cardkge_tools.answers.facts import Fitting
     from cardkge_tools.answers.showing import calibrate_command
 
@@ -352,8 +343,7 @@ def complete(ctx, folder, min_probability, out, completeness, cluster, part, dat
     hold given the bounds.
 
     For --cluster start `dask scheduler` on one machine and `dask worker SCHEDULER` on each, where files and
-    installation have the same paths; the file that is written is the same.
-    """
+    installation have the same paths; the file that is written is the same."""
     shared.refuse_both_thresholds(ctx)
     if part and out is None:
         raise click.UsageError("--part needs --out.")
@@ -382,8 +372,7 @@ def classify(folder, file, valid, skip_unknown, data, json_file, threads):
     A line of FILE is head, relation, tail, label with tabs between, label 1, 0 or -1. With --valid a logistic model for
     each relation learns from labels: the score, its softmax over tails and over heads, how frequent the tail and how
     well known the head is, how many tails are known, whether a bound is full, and what else the graph says of the head.
-    It is shown beside a threshold per relation, Platt scaling, and the frequency of the tail alone. AUC is of p.
-    """
+    It is shown beside a threshold per relation, Platt scaling, and the frequency of the tail alone. AUC is of p."""
     from cardkge_tools.answers.classification import classify_command
 
     classify_command(folder, file, valid, skip_unknown, data, json_file, threads)
@@ -463,8 +452,7 @@ def history(folder, others, plot, json_file):
     writes an object, folder -> curve.
 
     objective, loss and penalty are means per example, a positive triple or a corruption; valid MRR and hits@10 are
-    filtered. The first, the last and the best epoch on valid, which is kept, are always shown.
-    """
+    filtered. The first, the last and the best epoch on valid, which is kept, are always shown."""
     from cardkge_tools.experiments.fitting import report_history
 
     report_history(folder, others, plot, json_file)
@@ -502,8 +490,7 @@ def tune(ctx, grid, grid_file, out, jobs, threads, cluster, json_file, **options
     For --cluster start `dask scheduler` on one machine and `dask worker SCHEDULER` on each, where files and
     installation have the same paths; a worker does as many runs at once as it has threads. If a worker is killed but
     its machine lives, end the `cli.py train` that it leaves behind: another machine does not see it, and takes over its
-    run.
-    """
+    run."""
     from cardkge_tools.definitions.settings import option_name
     from cardkge_tools.experiments.trials import Place, search
 
@@ -552,8 +539,7 @@ def check_command(name, json_file):
 
     Gradients are compared with central differences, number by number, in float64, on a small model: those of
     the loss (d_phi) and those of the regulariser (d_pairs, by default d_phi a head at a time). phi and
-    match with query_tails and query_heads must give the same scores.
-    """
+    match with query_tails and query_heads must give the same scores."""
     from cardkge_tools.experiments.reports import show_check
 
     show_check(name, json_file)
@@ -583,8 +569,7 @@ def write(file, version):
 def check(file, rtol, atol, json_file):
     """Compare the outputs in FILE with the reference values, and show the first that differs in each case.
 
-    FILE may have some of the cases, and some of a case's outputs.
-    """
+    FILE may have some of the cases, and some of a case's outputs."""
     from cardkge_tools.experiments.reports import check_oracle, show_verdicts
 
     show_verdicts(file, check_oracle(file, rtol, atol), rtol, atol, json_file)

@@ -1,7 +1,6 @@
 """True or false: triples with labels, a logistic model of them for each relation, and how good it is.
 
-The triples to be labelled are not known: one that also stands in train is left out of all counts taken there.
-"""
+The triples to be labelled are not known: one that also stands in train is left out of all counts taken there."""
 
 import functools
 from dataclasses import dataclass
@@ -301,8 +300,7 @@ def by_labels(of, valid, valid_triples, valid_labels, n_relations):
     """Learns from valid's labels: ({name of a method: p (n,) of the triples to be labelled}, a line on the choice
     made).
 
-    of, valid: Features. The model of labels has the name None. A threshold gives p = 1 above it, else 0.
-    """
+    of, valid: Features. The model of labels has the name None. A threshold gives p = 1 above it, else 0."""
     fit = functools.partial(fit_labels, relations=valid.relations, labels=valid_labels, n_relations=n_relations)
     labelled = valid.columns, valid_triples, valid_labels, n_relations
     losses = {precision: cross_validated(*labelled, precision) for precision in PRECISIONS}

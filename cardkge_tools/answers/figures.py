@@ -219,8 +219,7 @@ def plot_lambda(pyplot, points, path, title):
     """The paper's Figure 3: the average mean of X_hr (left axis) and hits@10 (right axis) over the weight lambda.
 
     points: dicts of lambda, x_mean, hits@10 (a fraction), and x_interval and hits@10_interval, the half lengths of the
-    error bars or None; ascending in lambda.
-    """
+    error bars or None; ascending in lambda."""
     with drawing(pyplot, path, 1, 1, (8, 5)) as (figure, axes):
         left, right = axes[0], axes[0].twinx()
         handles = []

@@ -134,8 +134,7 @@ def save_run(run, folder):
     parameter is not finite.
 
     The bytes of model.npz depend on the settings and the state alone, not on time or place (in
-    mid-epoch they hold the seconds that the epoch took so far).
-    """
+    mid-epoch they hold the seconds that the epoch took so far)."""
     check_finite(run.model.params)
     folder = Path(folder)
     contents = {"history.csv": _history_text(run.history).encode(), "config.json": json_bytes(_config(run))}
@@ -175,8 +174,7 @@ def load_run(folder, calibrated=True):
     """The Run that save_run wrote; calibrated=False: without its calibration, which may be damaged. CardkgeError, which
     names the file, for every fault.
 
-    Nothing is unpickled. Arrays keep their dtype and every bit.
-    """
+    Nothing is unpickled. Arrays keep their dtype and every bit."""
     folder = Path(folder)
     if not os.path.isdir(folder):  # unlike Path's, these take an unreadable path for an absent one
         found = "is a file, not the folder of a run" if os.path.exists(folder) else "no such run"

@@ -8,8 +8,7 @@ import numpy as np
 def auc(scores, labels):
     """The area below the ROC curve: the chance that a true triple scores above a false one, ties counting half.
 
-    scores (n,), labels (n,) bool. None where all labels are alike.
-    """
+    scores (n,), labels (n,) bool. None where all labels are alike."""
     _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
     true, n = np.asarray(labels, bool), np.count_nonzero(labels)
     if not 0 < n < len(true):

@@ -21,8 +21,7 @@ class Threads:
 
     The ranges do not depend on the number of threads, and no two of them write the same element. BLAS, which computes
     NumPy's matrix products, rounds differently on one thread and on several: for the same bits everywhere set
-    OPENBLAS_NUM_THREADS=1 before NumPy is imported, as cli.py does.
-    """
+    OPENBLAS_NUM_THREADS=1 before NumPy is imported, as cli.py does."""
 
     def __init__(self, count=None):
         self.count = count_cores() if count is None else count
@@ -145,8 +144,7 @@ class Batches:
 class Sample:
     """The regulariser's sample of a step, a row for each of B relations: subjects (B, mu) int32, the first counts[b] of
     each row, then padding; objects (B, omega) int32 with their weights (B, omega) float64, 0 for padding, which is
-    last. The subjects are heads and the objects tails; for bounds on the heads of a tail (`inverse`) they swap.
-    """
+    last. The subjects are heads and the objects tails; for bounds on the heads of a tail (`inverse`) they swap."""
 
     relations: np.ndarray
     subjects: np.ndarray

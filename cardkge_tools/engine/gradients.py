@@ -134,8 +134,7 @@ class SampledGradients:
 
     A step numbers the distinct entities of the batch; scores every example, with its loss and coefficient d loss / d
     score (`kernels.loss_units`), and beside that finds the regulariser's gradients; then adds up the gradient of each
-    distinct entity over its occurrences in both (`kernels.entity_gradients`).
-    """
+    distinct entity over its occurrences in both (`kernels.entity_gradients`)."""
 
     def __init__(self, model, settings, bounds, threads):
         self.model, self.settings, self.bounds, self.threads = model, settings, bounds, threads

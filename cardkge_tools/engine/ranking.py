@@ -46,8 +46,7 @@ def scored_blocks(model, queries, threads, consume, batch_size=None, progress=No
 
     Each thread keeps one block in memory: `batch_size` queries, by default 64, or fewer where N is large. columns: how
     many entities at once, None for all; with it consume(first, last, scores, start) gets the entities from `start` on,
-    one tile of a block after the other.
-    """
+    one tile of a block after the other."""
     ids, relations, open_side = queries
     n, entity, relation = model.n_entities, model.params["entity"], model.params["relation"]
     block, width = batch_size or max(1, min(64, 2**24 // n)), min(columns or n, n)
@@ -178,8 +177,7 @@ class Candidates:
     """The entities among which a right answer, itself always a candidate, is ranked.
 
     loopless (R,) bool: the irreflexive relations, where the given entity is not a candidate. among: (heads, tails) as
-    `ranges` gives them; None for all entities.
-    """
+    `ranges` gives them; None for all entities."""
 
     loopless: np.ndarray | None = None
     among: tuple | None = None
@@ -368,8 +366,7 @@ def cardinality_violations(model, bounds, triples, threads=None, progress=None):
     bounds: Bounds, or (R, 2). A bound of an inverse is on X_rt, the sum over heads, for the tails of r in `triples`.
     Returns a dict for each bounded relation that has subjects: relation (id), inverse, lower, upper (the least and the
     largest of its subjects), subjects (how many), outside (share of X outside the subject's bounds), mean, quartiles
-    (3,), heads (n,) ids of the subjects, sums (n,) their X, float64.
-    """
+    (3,), heads (n,) ids of the subjects, sums (n,) their X, float64."""
     check_finite(model.params)
     check_vocabulary(model, triples)
     triples = checked_triples(triples, model.n_entities, model.n_relations)

@@ -24,8 +24,7 @@ class Trainer:
     """One training step at a time: the gradients of a batch, then one update.
 
     settings.loss and the model's class choose the gradients. `TripleBatches` draws the batches of the paper's losses,
-    `QueryBatches` those of softmax.
-    """
+    `QueryBatches` those of softmax."""
 
     def __init__(self, model, accumulators, settings, bounds, triples, threads):
         self.model, self.accumulators, self.settings, self.threads = model, accumulators, settings, threads
@@ -43,8 +42,7 @@ class Trainer:
         """One update of the parameters, in place, at this learning rate (None: settings.learning_rate).
 
         Returns the objective and its parts, the dict of `objective` or `softmax_objective`. Raises NonFinite, and
-        changes no parameter, if the objective or a parameter after the step is not finite.
-        """
+        changes no parameter, if the objective or a parameter after the step is not finite."""
         parts, gradients = self.gradients(batch)
         if not math.isfinite(parts["objective"]):
             raise NonFinite(f"the objective is {parts['objective']}")

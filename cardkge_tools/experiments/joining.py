@@ -2,8 +2,7 @@
 
 The softmax of mean scores is the mean of the log softmaxes, normalised again. A mean of ComplEx models is a ComplEx
 model: its rows are theirs side by side, its relation rows divided by their number; DistMult is ComplEx with rows
-without imaginary parts. So every command takes it, and it is calibrated as one.
-"""
+without imaginary parts. So every command takes it, and it is calibrated as one."""
 
 import dataclasses
 from pathlib import Path

@@ -204,8 +204,7 @@ def oracle_file(version=ORACLE_VERSION):
 def oracle(version=ORACLE_VERSION):
     """The reference values: {"format", "version", "tolerance", "cases"}, of numbers, lists and dicts alone.
 
-    A case is {"name", "kind", "what", "inputs", "outputs"}. An upper bound of None is infinity.
-    """
+    A case is {"name", "kind", "what", "inputs", "outputs"}. An upper bound of None is infinity."""
     return _read_oracle(oracle_file(version))
 
 
@@ -225,8 +224,7 @@ def check_oracle(path, rtol=ORACLE_RTOL, atol=ORACLE_ATOL):
     The file may leave out cases, and in a case "kind", "what", "inputs" and some outputs. A value agrees where
     |found - expected| <= atol + rtol |expected|. Returns (case name, verdict, text) for each of our cases, in order:
     verdict "ok", "skipped" (not in the file) or "differs", with the first value that does. CardkgeError for a file that
-    is not JSON, has another structure or version, an unknown case or output, or nothing to compare.
-    """
+    is not JSON, has another structure or version, an unknown case or output, or nothing to compare."""
     given = _read_oracle(path)
     cases = {case["name"]: case for case in oracle(given["version"])["cases"]}
     found = {}

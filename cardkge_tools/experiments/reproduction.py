@@ -359,8 +359,7 @@ def estimate(values, minus=None, relative=False):
     value.
 
     With `minus` (n,), the same of the paired differences values - minus; relative: as shares of minus, not finite where
-    minus is 0. CardkgeError for no values, or for pairs that lack one.
-    """
+    minus is 0. CardkgeError for no values, or for pairs that lack one."""
     values = np.asarray(values, np.float64)
     if minus is not None:
         minus = np.asarray(minus, np.float64)

@@ -22,8 +22,7 @@ def read_files(files, graph, prefixes=None, schema=(), base=None, beside=()):
     A relation or class that the graph lacks is an error in TSV. In RDF, which may describe more than this graph, its
     bound is dropped and counted in the notes. What the RDF files and `schema` (terms of the graph's own subject,
     property, object) say of ranges, domains and subclasses holds for all files.
-    base: the IRI that relative IRIs are relative to. beside: further ones, a list of Bound.
-    """
+    base: the IRI that relative IRIs are relative to. beside: further ones, a list of Bound."""
     prefixes = prefixes or graph.prefixes
     indices = {path: shacl.Index(path, base) for path in files if rdf.format_of(path)}
     schema = [*schema, *(triple for index in indices.values() for triple in index.schema)]
@@ -48,8 +47,7 @@ def read_files(files, graph, prefixes=None, schema=(), base=None, beside=()):
 def find_bounds(what, dataset):
     """The bounds that a setting names: "none", "mined" (from train), or files with commas between.
 
-    Returns (GraphBounds, notes). The notes are warnings for the user.
-    """
+    Returns (GraphBounds, notes). The notes are warnings for the user."""
     graph = vocabulary(dataset)
     if what in ("none", "mined"):
         mined = mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations) if what == "mined" else None
@@ -92,8 +90,7 @@ def read_bounds(path, relations):
     """Read a TSV file of bounds of whole relations as (R, 2) float64, columns lower and upper.
 
     relations: the R names of the graph; one that the file leaves out has (0, inf). Raises CardkgeError, naming file and
-    line, as `read_tsv` does, and for a bound of a class, an entity or an inverse.
-    """
+    line, as `read_tsv` does, and for a bound of a class, an entity or an inverse."""
     bounds = read_tsv(path, Vocabulary(None, list(relations)))
     for bound in bounds:
         if bound.inverse or bound.kind is not None or bound.subject is not None:
@@ -160,8 +157,7 @@ class Maximum:
 
     kind: class id, or None. upper: the maximum. subjects: the subjects that have the relation. support: those with at
     least `upper` tails. likelihood: the share of the support with exactly `upper`. bound: the lower confidence bound of
-    that share. largest: the largest number of tails of a subject. (Of an inverse read heads for tails.)
-    """
+    that share. largest: the largest number of tails of a subject. (Of an inverse read heads for tails.)"""
 
     relation: int
     inverse: bool
@@ -182,8 +178,7 @@ def significant_maxima(triples, n_entities, n_relations, types=None, min_support
     more is estimated by n_i / n_{>=i}; it is at least n_i / n_{>=i} - sqrt(log(1 / (1 - confidence)) / (2 n_{>=i}))
     with that confidence (Hoeffding's bound). The maximum is the smallest i where this lower bound reaches `likelihood`
     and n_{>=i} >= min_support; a relation may have no such i. A class needs a maximum below the relation's.
-    triples: (n, 3) ids, distinct. types: Types. Returns a list of Maximum by relation, direction, class.
-    """
+    triples: (n, 3) ids, distinct. types: Types. Returns a list of Maximum by relation, direction, class."""
     for name, value in (("confidence", confidence), ("likelihood", likelihood)):
         if not 0 < value < 1:
             raise CardkgeError(f"{name} must lie between 0 and 1, found {value:g}")

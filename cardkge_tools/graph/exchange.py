@@ -34,8 +34,7 @@ class Imported:
     """What an import wrote into a folder, in numbers.
 
     triples, entities, relations: of triples.tsv. typed, classes: entities and classes of types.tsv. bounds: lines of
-    bounds.tsv. counts: what was left out or merged -> its number. notes: warnings.
-    """
+    bounds.tsv. counts: what was left out or merged -> its number. notes: warnings."""
 
     folder: Path
     triples: int = 0
@@ -54,8 +53,7 @@ class ImportOptions:
 
     prefixes: a dict prefix -> namespace. form: the ending, without its full stop, of the format of every file. base:
     the IRI that relative IRIs are relative to. numbers: (property, relation, at_least) of literals that are numbers of
-    tails of their subjects (of ^relation: of heads).
-    """
+    tails of their subjects (of ^relation: of heads)."""
 
     columns: str = "hrt"
     header: bool = False
@@ -75,8 +73,7 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
 
     files: RDF, TSV and CSV, by the endings of their names (`.gz` too), and OpenKE folders. bounds: files of bounds for
     `bounds.tsv`. progress(done, total, file) is called with bytes of a file of RDF.
-    Raises CardkgeError for a file that cannot be read, and for a folder that has triples unless force is true.
-    """
+    Raises CardkgeError for a file that cannot be read, and for a folder that has triples unless force is true."""
     options = options or ImportOptions()
     kinds = [_kind(path, options) for path in files]
     for path in bounds:  # a fault in them is found before hours of reading
@@ -210,8 +207,7 @@ def _write_graph(result, triples, names, prefixes, options):
     """Write triples.tsv and types.tsv.
 
     names: (names, new ids) of entities and of relations. Returns the Vocabulary of what was written, and what the graph
-    says of ranges, domains and subclasses, as (subject, property, object) terms.
-    """
+    says of ranges, domains and subclasses, as (subject, property, object) terms."""
     (entities, entity_ids), (relations, relation_ids) = names
     refuse_inverse_names(result.folder, relations)
     table = triples.distinct(entity_ids, relation_ids)
@@ -262,8 +258,7 @@ def _write_splits(result, sizes, triples, names):
 def _with_members(facts, first, rest, counts):
     """The facts, where a tail that is an RDF list gives one fact for each of its members, those of lists within it too.
 
-    first, rest: the triples (n, 3) that make the lists. Facts that are then the same are one.
-    """
+    first, rest: the triples (n, 3) that make the lists. Facts that are then the same are one."""
     lists = collections.defaultdict(lambda: ([], []))  # node -> its own members (one, as a rule), the nodes after it
     for place, statements in enumerate((first, rest)):
         for node, _, value in statements.tolist():
@@ -394,11 +389,9 @@ def export(run, form, path):
 
     word2vec: text, `N k`, then a line for each entity. tsv: a folder with entities.tsv and relations.tsv, a name and
     its row a line. npz: the names of entities and relations as bytes, an LF after each, and every parameter.
-    tensorboard: a folder with tensors.tsv and metadata.tsv of the entities, for the embedding projector.
-    A row of ComplEx has its real parts first, then the imaginary parts. Of 2 R reciprocal relation rows, those of
-    (?, r, t) have the name ^r.
-    Raises CardkgeError for another format, and where a file cannot be written.
-    """
+    tensorboard: a folder with tensors.tsv and metadata.tsv of the entities, for the embedding projector. A row of
+    ComplEx has its real parts first, then the imaginary parts. Of 2 R reciprocal relation rows, those of (?, r, t) have
+    the name ^r. Raises CardkgeError for another format, and where a file cannot be written."""
     if form not in EXPORTS:
         raise CardkgeError(f"format {form!r}: expected one of {', '.join(EXPORTS)}")
     params, path = run.best_model().params, os.fspath(path)

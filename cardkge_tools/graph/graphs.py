@@ -57,11 +57,9 @@ def _digest(names, arrays=()):
 class Dataset:
     """A graph in three splits. N entities, R relations; the position of a name is its id.
 
-    entities, relations: names in order of first appearance over train, valid and test, line by
-        line, the head before the tail.
+    entities, relations: names in order of first appearance over train, valid and test, line by line, heads before tails.
     train, valid, test: (n, 3) int32, C-contiguous, columns head, relation, tail; no duplicates.
-    warnings: one line each, with counts: what a user should know of this data.
-    """
+    warnings: one line each, with counts: what a user should know of this data."""
 
     name: str
     folder: Path
@@ -120,9 +118,8 @@ def quoted(fields):
 def _read_triple_blocks(path, columns, skipped):
     """Yield (heads, relations, tails), lists of names, a block of lines at a time; counts in `skipped`.
 
-    No bytecode runs per triple: a block is checked by comparing the separators of all its lines
-    with tab, tab, LF; only a block with a blank or a faulty line is looked at line by line.
-    """
+    No bytecode runs per triple: a block is checked by comparing the separators of all its lines with tab, tab, LF; only
+    a block with a blank or a faulty line is looked at line by line."""
     if sorted(str(columns)) != ["h", "r", "t"]:
         raise CardkgeError(f"columns: found {columns!r}, expected an order of h, r, t such as hrt")
     order = [columns.index(letter) for letter in "hrt"]
@@ -187,12 +184,10 @@ def other_format(path, lines):
 def read_triples(path, columns="hrt"):
     """Read a triple file: UTF-8, one `head<TAB>relation<TAB>tail` a line, `.gz` or not.
 
-    columns: what the three columns are, a permutation of "hrt" (head, relation, tail).
-    Returns three lists of names, heads, relations and tails, of one length; names are verbatim
-    (anything but tab, LF, and CR at the end of a line). Blank lines, a byte order mark, CRLF and
-    a missing last newline are fine. Raises CardkgeError, naming file and line, for bytes that are
-    not UTF-8, a line with other than three fields, an empty name; and for an unreadable file.
-    """
+    columns: what the three columns are, a permutation of "hrt" (head, relation, tail). Returns three lists of names,
+    heads, relations and tails, of one length; names are verbatim (anything but tab, LF, and CR at the end of a line).
+    Blank lines, a byte order mark, CRLF and a missing last newline are fine. Raises CardkgeError, naming file and line,
+    for bytes that are not UTF-8, a line with other than three fields, an empty name; and for an unreadable file."""
     triples = [], [], []
     for block in _read_triple_blocks(path, columns, Counter()):
         for names, more in zip(triples, block, strict=True):
@@ -219,8 +214,7 @@ def ids_of(triples, entities, relations):
 def _read_files(folder, paths, columns):
     """(ids, names, warnings) of the triple files of a folder, a dict of a file's or split's name to its path.
 
-    ids: that name -> (n, 3) int32. names: (entities, relations), in order of first appearance.
-    """
+    ids: that name -> (n, 3) int32. names: (entities, relations), in order of first appearance."""
     entities, relations = new_vocabularies()
     parts, blank = {}, []
     for what, path in paths.items():
@@ -274,8 +268,7 @@ def load_triples(folder, columns="hrt"):
     """(triples, entities, relations, warnings) of a folder with `triples.tsv`, or else with splits, which are merged.
 
     triples: (n, 3) int32, each once. Entities and relations have ids in order of first appearance. Raises CardkgeError
-    where there is neither, and for a file that is no triple file.
-    """
+    where there is neither, and for a file that is no triple file."""
     folder = Path(folder)
     paths = [folder / name for name in TRIPLE_FILES if (folder / name).is_file()][:1]
     if not paths:
@@ -301,14 +294,12 @@ def later_occurrences(keys):
 def load_dataset(data="families", columns="hrt", download=True):
     """Load a data set by its name in the table (see dataset_table) or from a path to a folder.
 
-    A name wins over a folder of the same name (say ./NAME for that). If it is found nowhere it is
-    downloaded, unless download is false. The folder holds train, valid and test, `.txt` or `.tsv`,
-    optionally `.gz`, as read_triples reads them. Duplicates within a split are dropped, their first
-    occurrence stays; triples of valid and test that are in train too are kept; both are counted in
-    the warnings, as are entities and relations that train does not have.
-    Returns a Dataset; raises CardkgeError (see read_triples; a split missing, ambiguous or empty;
-    N * N * R of 2**63 or more).
-    """
+    A name wins over a folder of the same name (say ./NAME for that). If it is found nowhere it is downloaded, unless
+    download is false. The folder holds train, valid and test, `.txt` or `.tsv`, optionally `.gz`, as read_triples reads
+    them. Duplicates within a split are dropped, their first occurrence stays; triples of valid and test that are in
+    train too are kept; both are counted in the warnings, as are entities and relations that train does not have.
+    Returns a Dataset; raises CardkgeError (see read_triples; a split missing, ambiguous or empty; N * N * R of 2**63 or
+    more)."""
     data = os.fspath(data)
     table = read_table()
     folder = locate_dataset(data) if data in table else Path(data)

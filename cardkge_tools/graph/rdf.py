@@ -1,8 +1,7 @@
 """RDF: files, which pyoxigraph parses (extra `rdf`), and names for terms.
 
 A *term* is written as in N-Triples: `<iri>`, `_:label` or a literal. A *name* is what the files of a data set hold: an
-IRI, short (`ex:anna`) or whole, `_:label`, or a literal as in N-Triples. `Prefixes` turns one into the other.
-"""
+IRI, short (`ex:anna`) or whole, `_:label`, or a literal as in N-Triples. `Prefixes` turns one into the other."""
 
 import codecs
 import collections
@@ -96,8 +95,7 @@ def read_statements(path, consume, kind=None, progress=None, base=None):
     called with bytes of the file. base: the IRI that relative IRIs are relative to; None takes the place of the file.
     Returns the prefixes that the file declares, a dict prefix -> namespace.
     Raises CardkgeError, naming file and line, for a file that is not in the format or cannot be read, for a base that
-    is not an IRI, and where pyoxigraph is missing.
-    """
+    is not an IRI, and where pyoxigraph is missing."""
     oxigraph = load_pyoxigraph()
     kind = kind or format_of(path)
     if kind is None:
@@ -147,8 +145,7 @@ _BEGINNINGS = (  # how a file begins, the format that begins so, the usual endin
 def format_like(text, advice):
     """The end of a message about a file in another format: the format that its text begins like, or "".
 
-    advice(ending): what to do with a file of the format with this ending; "" where that is the expected format.
-    """
+    advice(ending): what to do with a file of the format with this ending; "" where that is the expected format."""
     text = re.sub(r"\A(?:\s*#[^\n]*\n)*\s*", "", text)
     for pattern, name, ending in _BEGINNINGS:
         if re.match(pattern, text, re.IGNORECASE):
@@ -239,8 +236,7 @@ class Prefixes:
     """Prefixes of IRIs; `shorten` and `expand` undo each other.
 
     An IRI becomes `prefix:rest` by the longest namespace that it begins with. Without one it stays whole, in < > if it
-    could be read as a short name.
-    """
+    could be read as a short name."""
 
     def __init__(self, pairs=()):
         self.namespaces = {}  # prefix -> namespace

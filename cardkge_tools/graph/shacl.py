@@ -1,7 +1,6 @@
 """Bounds in RDF (extra `rdf`): SHACL shapes and OWL axioms, read from files and written as Turtle.
 
-OWL's own reading is wider than ours: in OWL two names may stand for one thing; here each name is a thing of its own.
-"""
+OWL's own reading is wider than ours: in OWL two names may stand for one thing; here each name is a thing of its own."""
 
 import collections
 import math
@@ -111,8 +110,7 @@ def read_rdf(path):
     intersections too, where owl:Thing stands for every subject.
     A qualified minimum is a lower bound. A qualified maximum is an upper bound only where all values are of that class
     (rdfs:range, or sh:class in the same shape).
-    Raises CardkgeError where two bounds of the same relation and class leave no whole number.
-    """
+    Raises CardkgeError where two bounds of the same relation and class leave no whole number."""
     reader = _Reader(path if isinstance(path, Index) else Index(path))
     reader.read_shacl()
     reader.read_owl()
@@ -384,8 +382,7 @@ def turtle_text(bounds, prefixes=None, standard="shacl"):
     """Bounds as Turtle, in SHACL shapes or OWL axioms (standard="owl"); read back they are the same bounds.
 
     A bound of every subject is a shape whose target is the subjects (objects, if inverse) of the property itself, or a
-    restriction of owl:Thing. Bounds that are not whole numbers are rounded inwards.
-    """
+    restriction of owl:Thing. Bounds that are not whole numbers are rounded inwards."""
     prefixes = prefixes or rdf.Prefixes()
     ours = rdf.Prefixes(prefixes.namespaces)
     standards = ("sh",) if standard == "shacl" else ("owl", "rdfs")

@@ -71,8 +71,7 @@ def first_lines_warnings(splits, names, others=()):
     has.
 
     splits: a dict of file or split to its triples (n, 3), in the order of the lines. others: more triples of the graph.
-    names: (names of entities, names of relations), by id.
-    """
+    names: (names of entities, names of relations), by id."""
     firsts = {split: triples[0].tolist() for split, triples in splits.items() if len(triples) > 1}
     rest = [triples[1:] if split in firsts else triples for split, triples in splits.items()] + list(others)
     found = []
@@ -96,8 +95,7 @@ def _has(triples, head, relation, tail):
 class Known:
     """The names of a graph that are of one kind ("entity", "relation" or "class"), found by other spellings too.
 
-    prefixes: of the IRIs that the names stand for.
-    """
+    prefixes: of the IRIs that the names stand for."""
 
     def __init__(self, names, prefixes, kind):
         self.names, self.prefixes, self.kind = names, prefixes, kind
@@ -122,8 +120,7 @@ class Known:
         """(the graph's name, None or a warning), or (None, None) for an unknown name.
 
         A name is found as it is, as the same IRI written short or whole, or, with a warning, where one name alone has
-        the same `plain_form`.
-        """
+        the same `plain_form`."""
         if name in self._set:
             return name, None
         term = self.prefixes.term(name)

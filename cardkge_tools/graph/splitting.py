@@ -4,8 +4,7 @@
 as well; the share of r in the inverse of s, the part whose (t, h) is. Loops (h = t) count for neither. Two relations
 are *near-duplicates*, or *inverse* of each other (*symmetric*, if they are the same), where the larger of their two
 shares is at least SHARE and rests on SUPPORT pairs. Akrami et al. (SIGMOD 2020) ask for 0.8 both ways, to call a
-relation redundant; here a fact in test is to have no twin in train, so one way and a half are enough.
-"""
+relation redundant; here a fact in test is to have no twin in train, so one way and a half are enough."""
 
 import os
 import shutil
@@ -57,8 +56,7 @@ def related_record(related, relations):
 def twins(triples, among, n_entities, inverse):
     """Pairs of positions (i, j): triples[i] is (h, r, t), among[j] is (h, s, t), or (t, s, h) if inverse; loops aside.
 
-    Both (n, 3) ids. Returns two arrays of positions, by i. A triple is no twin of itself read the same way (r = s).
-    """
+    Both (n, 3) ids. Returns two arrays of positions, by i. A triple is no twin of itself read the same way (r = s)."""
     h, t = triples[:, 0].astype(np.int64), triples[:, 2].astype(np.int64)
     wanted = t * n_entities + h if inverse else h * n_entities + t
     keys = among[:, 0].astype(np.int64) * n_entities + among[:, 2]
@@ -94,8 +92,7 @@ def related_relations(triples, n_entities, n_relations, share=SHARE, support=SUP
 def groups_of(triples, related, n_entities, n_relations):
     """(n,) int64: the same number for triples that are to stay in one split.
 
-    A group is the triples between two entities whose relations are related, directly or by others.
-    """
+    A group is the triples between two entities whose relations are related, directly or by others."""
     component = np.arange(n_relations)
     for each in related:  # the smaller name of the two everywhere
         least, most = sorted(component[[each.first, each.second]])
@@ -115,8 +112,7 @@ def split_triples(triples, n_entities, valid, test, seed=0, groups=None):
     triples: (n, 3) ids, distinct. valid, test: shares of the triples. groups: as `groups_of`; None puts each triple in
     one of its own. In a random order of the groups the first with an entity or a relation stays in train, so that train
     has each of them; of the others the first fill test, the next valid. Where too few are left, both get their part of
-    what there is.
-    """
+    what there is."""
     if not (0 <= valid < 1 and 0 <= test < 1 and valid + test < 1):
         raise CardkgeError(f"shares: found valid {valid:g} and test {test:g}, expected 0 to below 1, together below 1")
     n = len(triples)
@@ -149,8 +145,7 @@ def split_triples(triples, n_entities, valid, test, seed=0, groups=None):
 class Leak:
     """Triples of `split` with relation `relation` that have a twin in train with relation `other`.
 
-    inverse: the twin is (t, other, h), else (h, other, t). count of total triples of relation in the split.
-    """
+    inverse: the twin is (t, other, h), else (h, other, t). count of total triples of relation in the split."""
 
     split: str
     relation: int
@@ -301,8 +296,7 @@ def split_folder(folder, out, shares=(0.05, 0.1), seed=0, group=True, columns="h
 
     shares: of the triples, for valid and for test. Files that hold no triples are copied. Returns Parts. Raises
     CardkgeError where `out` has splits already and force is false, where a split would be empty, and for what
-    `load_triples` raises.
-    """
+    `load_triples` raises."""
     folder, out = Path(folder), Path(out)
     found = [name for names in SPLIT_FILES.values() for name in names]
     present = [name for name in found if os.path.exists(out / name)]

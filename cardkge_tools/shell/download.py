@@ -92,8 +92,7 @@ def fetch_dataset(name, progress=None):
 
     progress(done, total), if given, gets bytes, total None if the server does not say. The archive must have the
     table's SHA-256, where it has one, and each file its MD5: the folder appears complete, or not at all. CardkgeError
-    for an unknown name, no network, or a download with another checksum.
-    """
+    for an unknown name, no network, or a download with another checksum."""
     entry = _entry(name)
     folder = _user_cache() / name
     if os.path.isdir(folder):
@@ -173,8 +172,7 @@ def _unpack(archive, folder, files):
     """Writes the members that have the name of one of files (base name -> MD5) into the folder.
 
     Only the last part of a member's path is used. A link, a device or a path that leaves the folder makes the whole
-    archive suspect. Of several members with one base name the one with the right MD5 stays.
-    """
+    archive suspect. Of several members with one base name the one with the right MD5 stays."""
     total = 0
     with tarfile.open(archive, "r:gz") as members:
         for member in members:

@@ -37,8 +37,7 @@ def replace_file(path, write, packed=None):
     `write(file)` gets a binary file with a temporary name beside `path`, which is renamed to `path` once all is on the
     disk. If that fails (the disk is full, say) CardkgeError is raised, the temporary file removed, and an older file at
     `path` kept. A symbolic link is followed. A device, a pipe and /dev/stdout are written to directly. The umask gives
-    the mode.
-    """
+    the mode."""
     if is_packed(path) if packed is None else packed:
         write = functools.partial(_write_packed, write)
     try:
@@ -84,8 +83,7 @@ def replace_files(folder, contents, check):
 
     The folder is made if need be. All files are completed in a stage, a folder inside it, where `check(stage)` may
     refuse them; then they are moved into place, in the order of RUN_FILES, and the other RUN_FILES are removed. Where a
-    process dies between two moves, the next `remove_stages` makes the others. A symbolic link is followed.
-    """
+    process dies between two moves, the next `remove_stages` makes the others. A symbolic link is followed."""
     stage = None
     try:
         folder.mkdir(parents=True, exist_ok=True)

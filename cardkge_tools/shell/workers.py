@@ -41,8 +41,7 @@ def perform(task, threads, processes=None):
     """Runs the commands that a trial still needs, each in its process. Returns the line of an error, or None.
 
     Waits for a process of this machine that works on the trial already: of another command, or of a worker that died.
-    processes: Processes that another thread may stop; None on a worker.
-    """
+    processes: Processes that another thread may stop; None on a worker."""
     processes = processes or Processes()
     while commands := commands_of(task):
         with sole_use(task["folder"]) as free:
@@ -187,8 +186,7 @@ def interrupted_by_signals(caught, ended):
 
 def carry_out_on_cluster(tasks, work, address, report, after):
     """Calls report(task, work(task)) for each task, in any order. The workers of a Dask scheduler work, by joblib; a
-    task whose worker dies goes to another. after: how the last line ends after a signal, or where the cluster fails.
-    """
+    task whose worker dies goes to another. after: how the last line ends after a signal, or where the cluster fails."""
     try:
         import cloudpickle
         import joblib
