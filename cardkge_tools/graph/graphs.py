@@ -57,7 +57,7 @@ def _digest(names, arrays=()):
 class Dataset:
     """A graph in three splits. N entities, R relations; the position of a name is its id.
 
-    entities, relations: names in order of first appearance over train, valid and test, line by line, heads before tails.
+    entities, relations: names by first appearance over train, valid and test, line by line, the head before the tail.
     train, valid, test: (n, 3) int32, C-contiguous, columns head, relation, tail; no duplicates.
     warnings: one line each, with counts: what a user should know of this data."""
 
