@@ -268,9 +268,7 @@ def join(folders, out, force, data, threads):
     "With --sets: whole answers, `head TAB relation TAB number TAB tails TAB number of others`, to measure against.",
 )
 @option("--plot", OUTPUT, None, "With --sets: draw calibration, precision and counts there; needs matplotlib.")
-@shared.moved_data
-@shared.json_option
-@shared.threads_option
+@shared.report_options
 @click.pass_context
 def evaluate(ctx, folder, sets, skip_unknown, plot, data, json_file, threads, **options):
     """Rank the test triples of RUN and print its metrics, in percent; or, with --sets, measure its answers as sets.
@@ -297,9 +295,7 @@ def evaluate(ctx, folder, sets, skip_unknown, plot, data, json_file, threads, **
 @main.command()
 @shared.run_argument
 @shared.fitting_options
-@shared.moved_data
-@shared.json_option
-@shared.threads_option
+@shared.report_options
 def calibrate(folder, data, json_file, threads, **options):
     """Fit the probabilities of RUN on its valid split (as `train` does), through the bounds of its answers.
 
@@ -363,9 +359,7 @@ def complete(ctx, folder, min_probability, out, completeness, cluster, part, dat
 @click.argument("file", metavar="FILE", type=FILE)
 @option("--valid", FILE, None, "Labelled triples to learn from.  [default: none; p says what is true]")
 @option("--skip-unknown", bool, False, "Leave out triples with names that the run does not know.")
-@shared.moved_data
-@shared.json_option
-@shared.threads_option
+@shared.report_options
 def classify(folder, file, valid, skip_unknown, data, json_file, threads):
     """Tell true triples from false: how well RUN does on the labelled triples in FILE.
 
@@ -527,8 +521,7 @@ Figure 2. The paper's text and caption name different data sets for Figure 3; th
 def reproduce(ctx, table_name, markdown, plot, json_file, **options):
     from cardkge_tools.experiments.reproduction import reproduce_table
 
-    given = {name for name in options if was_given(ctx, name)}
-    reproduce_table(table_name, options, given, markdown, plot, json_file)
+    reproduce_table(table_name, options, {name for name in options if was_given(ctx, name)}, markdown, plot, json_file)
 
 
 @main.command("check")

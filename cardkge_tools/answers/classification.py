@@ -318,8 +318,7 @@ def by_calibration(run, folder, dataset, triples, threads):
     """{name: p (n,)} without labels: the run's calibration, given its bounds and the other triples of train; the
     baseline is the chance that t was drawn by frequency rather than evenly."""
     n, r = len(run.entities), len(run.relations)
-    labelled = KnownTails(triples, n, r)
-    known = KnownTails(dataset.train, n, r).without(labelled)
+    known = KnownTails(dataset.train, n, r).without(KnownTails(triples, n, r))
     calibration = calibrated_run(run, folder).knowing("train")
     excluded = KnownAndLoops(known, without_loops(dataset.train, r))
     answerable = KnownTails(triples[~excluded.has(*triples.T)], n, r)

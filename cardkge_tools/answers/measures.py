@@ -163,8 +163,7 @@ def calibration_bins(p, facts, bins=15):
     """Bins of as equal numbers as may be, by p: (mean p, share of facts, number) of each, arrays (bins,)."""
     order = np.argsort(p, kind="stable")
     parts = [part for part in np.array_split(order, bins) if len(part)]
-    rows = [(p[part].mean(), facts[part].mean(), len(part)) for part in parts]
-    return np.array(rows).reshape(-1, 3).T
+    return np.array([(p[part].mean(), facts[part].mean(), len(part)) for part in parts]).reshape(-1, 3).T
 
 
 def evaluate_sets(model, calibration, bounds, dataset, threads=None, progress=None, **options):

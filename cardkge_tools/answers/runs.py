@@ -24,17 +24,7 @@ from cardkge_tools.answers.calibration import ANEW, Calibration, calibration_byt
 from cardkge_tools.definitions.settings import DIMS, OWN_DIM, Settings, fits, option_name
 from cardkge_tools.engine.ranking import check_finite
 from cardkge_tools.graph.bound_files import find_bounds
-from cardkge_tools.graph.bounds import (
-    Bound,
-    GraphBounds,
-    Types,
-    Vocabulary,
-    read_tsv,
-    read_types,
-    tsv_text,
-    types_text,
-    vocabulary,
-)
+from cardkge_tools.graph.bounds import Bound, GraphBounds, Types, Vocabulary, read_tsv, read_types, tsv_text, types_text
 from cardkge_tools.graph.graphs import describe_data, join_names, vocabulary_digest
 from cardkge_tools.graph.rdf import Prefixes, prefixes_text, read_prefixes
 from cardkge_tools.shell import files
@@ -107,7 +97,7 @@ def new_run(settings, dataset, bounds=None):
     accumulators = {}
     if settings.optimizer == "adagrad":
         accumulators = {name: np.full_like(array, settings.accumulator) for name, array in model.params.items()}
-    notes, graph = (), vocabulary(dataset)
+    notes, graph = (), Vocabulary.of(dataset)
     if bounds is None:
         bounds, notes = find_bounds(settings.bounds, dataset)
     elif not isinstance(bounds, GraphBounds):
@@ -237,8 +227,7 @@ def valid_times(run):
 
 def _settings_dict(run):
     """The settings under their command-line names, dim resolved."""
-    settings = {option_name(f.name): getattr(run.settings, f.name) for f in fields(Settings)}
-    return {**settings, "dim": run.model.dim}
+    return {option_name(f.name): getattr(run.settings, f.name) for f in fields(Settings)} | {"dim": run.model.dim}
 
 
 def _config(run):
@@ -360,8 +349,7 @@ def _parse_state(path, arrays, settings):
             raise ValueError("a sum is no number")
         stored = OF_1_0 | state["settings"]
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise CardkgeError(f"{path}: its state is damaged ({reason}); {REMEDY}") from error
+        raise CardkgeError(f"{path}: its state is damaged ({' '.join(str(error).split())}); {REMEDY}") from error
     given = {option_name(f.name): getattr(settings, f.name) for f in fields(Settings)}
     for name, value in _fixed(given).items():
         if stored.get(name) != value:

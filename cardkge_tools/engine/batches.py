@@ -303,8 +303,7 @@ class ObjectSampler:
         if self.kind == "exact":
             return np.tile(np.arange(n, dtype=np.int32), (size, 1)), np.ones((size, n))
         if self.kind == "uniform":
-            takes = np.full(size, self.omega)
-            objects = distinct(rng, np.full(size, n), takes, self.marks)
+            objects = distinct(rng, np.full(size, n), np.full(size, self.omega), self.marks)
             return objects.reshape(size, -1), np.ones((size, self.omega))
         if self.kind == "importance":
             return self._draw_importance(rng, relations[:, None])

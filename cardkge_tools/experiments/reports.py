@@ -107,8 +107,7 @@ def evaluation(run, dataset, how, threads, progress):
         raise CardkgeError(f"{dataset.folder}: {split} has no triple to rank")
     known = dataset.known if setting != "raw" else None
     among = ranges(dataset) if candidates == "range" else None
-    no_loops = how.no_loops or run.settings.no_loops
-    loopless = without_loops(dataset.train, dataset.n_relations) if no_loops else None
+    loopless = without_loops(dataset.train, dataset.n_relations) if how.no_loops or run.settings.no_loops else None
     given = {"threads": threads, "progress": progress, "candidates": Candidates(loopless, among)}
     ranks = rank_triples(run.best_model(), triples, known, how.ties, **given)
     rows, report, sides = [], {}, ("both", "head", "tail") if "side" in by else ("both",)

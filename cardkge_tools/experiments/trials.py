@@ -144,12 +144,8 @@ def read_outcome(folder):
         best = max(validated, key=lambda record: order({m: record[f"valid_{m}"] for m in both}), default=None)
     except (KeyError, TypeError) as error:
         raise CardkgeError(f"{folder / file}: damaged ({error}); {REMEDY}") from error
-    return {
-        "epoch": best["epoch"] if best else len(history),
-        "valid": {name: best[f"valid_{name}"] for name in both} if best else None,
-        "test": test,
-        "seconds": seconds,
-    }
+    epoch, valid = best["epoch"] if best else len(history), best and {m: best[f"valid_{m}"] for m in both}
+    return {"epoch": epoch, "valid": valid, "test": test, "seconds": seconds}
 
 
 def read_violations(path):

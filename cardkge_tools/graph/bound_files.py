@@ -10,7 +10,7 @@ import numpy as np
 
 from cardkge import CardkgeError, as_bounds, mine_bounds
 from cardkge_tools.graph import rdf, shacl
-from cardkge_tools.graph.bounds import Bound, GraphBounds, Vocabulary, read_tsv, tightest, tsv_text, vocabulary
+from cardkge_tools.graph.bounds import Bound, GraphBounds, Vocabulary, read_tsv, tightest, tsv_text
 from cardkge_tools.graph.graphs import open_data
 from cardkge_tools.shell.files import replace_file, without_gz, write_report
 from cardkge_tools.shell.terminal import counted, table, warn
@@ -48,7 +48,7 @@ def find_bounds(what, dataset):
     """The bounds that a setting names: "none", "mined" (from train), or files with commas between.
 
     Returns (GraphBounds, notes). The notes are warnings for the user."""
-    graph = vocabulary(dataset)
+    graph = Vocabulary.of(dataset)
     if what in ("none", "mined"):
         mined = mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations) if what == "mined" else None
         return GraphBounds.named(as_bounds(mined, dataset.n_relations), graph, what), list(graph.types.notes)
@@ -232,7 +232,7 @@ def run_mine(data, columns, population, level, out, json_file):
     """`mine`: show and write the smallest and the largest numbers of tails, or, at a level (min_support, confidence,
     likelihood), significant maxima."""
     dataset = open_data(data, columns)
-    graph, sizes = vocabulary(dataset), (dataset.n_entities, dataset.n_relations)
+    graph, sizes = Vocabulary.of(dataset), (dataset.n_entities, dataset.n_relations)
     if level is None:
         mined = mine_bounds(dataset.train, *sizes, population).tolist()
         bounds = [Bound(name, *row) for name, row in zip(dataset.relations, mined, strict=True)]

@@ -129,14 +129,14 @@ class Vocabulary:
     types: Types = field(default_factory=Types)
     prefixes: rdf.Prefixes = field(default_factory=rdf.Prefixes)
 
-
-def vocabulary(dataset):
-    """The Vocabulary of a Dataset, with the `types.tsv` and `prefixes.tsv` of its folder."""
-    if dataset.folder is None:
-        return Vocabulary(dataset.entities, dataset.relations)
-    folder = Path(dataset.folder)
-    types = read_types(folder / "types.tsv", dataset.entities)
-    return Vocabulary(dataset.entities, dataset.relations, types, rdf.read_prefixes(folder / "prefixes.tsv"))
+    @classmethod
+    def of(cls, dataset):
+        """The names of a Dataset, with the `types.tsv` and `prefixes.tsv` of its folder."""
+        if dataset.folder is None:
+            return cls(dataset.entities, dataset.relations)
+        folder = Path(dataset.folder)
+        types = read_types(folder / "types.tsv", dataset.entities)
+        return cls(dataset.entities, dataset.relations, types, rdf.read_prefixes(folder / "prefixes.tsv"))
 
 
 class GraphBounds(Bounds):

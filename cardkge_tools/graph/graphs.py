@@ -307,8 +307,7 @@ def load_dataset(data="families", columns="hrt", download=True):
         raise CardkgeError(f"{data} is not on this machine; {where_to_put(data)}")
     folder = folder or fetch_dataset(data)
     if not os.path.isdir(folder):
-        names = ", ".join(table)
-        raise CardkgeError(f"no data set {data!r}: neither a folder nor one of {names}")
+        raise CardkgeError(f"no data set {data!r}: neither a folder nor one of {', '.join(table)}")
     paths = {split: _split_file(folder, split) for split in SPLITS}
     ids, (entities, relations), notes = _read_files(folder, paths, columns)
     splits, warnings = _clean_splits(ids, len(entities), len(relations))

@@ -208,8 +208,7 @@ def read_graph(path, base=None):
     def consume(block):
         triples.extend(terms_of(line)[:3] for line in block[:-1].split("\n"))
 
-    prefixes = read_statements(path, consume, base=base)
-    return triples, prefixes
+    return triples, read_statements(path, consume, base=base)
 
 
 def superclasses(pairs):

@@ -270,8 +270,7 @@ class _Reader:
             numbers = [n for n in (*CARDINALITIES, *QUALIFIED, *AT_LEAST_ONE) if index.all(node, owl + n)]
             if numbers and node not in self.visited and index.all(node, owl + "onProperty"):
                 relation, _ = self.property(index.one(node, owl + "onProperty"))
-                where = self.container(node)
-                self.unread[f"owl:{numbers[0]} of {self.names.name(relation)}{where} is not read"] += 1
+                self.unread[f"owl:{numbers[0]} of {self.names.name(relation)}{self.container(node)} is not read"] += 1
 
     def container(self, node):
         """Where a nameless class stands, such as " in owl:unionOf (ex:person)"."""

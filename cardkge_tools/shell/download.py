@@ -83,8 +83,7 @@ def locate_dataset(name):
     """The folder of a data set of the table, or None; never downloads. NAME is looked for in each folder of
     $CARDKGE_DATA (os.pathsep between), the project's data/ and the user's cache. CardkgeError for an unknown name."""
     _entry(name)
-    folders = (folder / name for folder in _data_folders())
-    return next((folder for folder in folders if os.path.isdir(folder)), None)
+    return next((folder / name for folder in _data_folders() if os.path.isdir(folder / name)), None)
 
 
 def fetch_dataset(name, progress=None):

@@ -181,8 +181,7 @@ def read_blocks(path):
         how = f"convert it, say `iconv -f LATIN1 -t UTF-8 {path} > NEW`, if it is LATIN1"
         raise CardkgeError(f"{path}:{number}: not UTF-8 ({found}); {how}") from None
     except (OSError, EOFError, zlib.error) as error:  # EOFError, zlib: a damaged .gz
-        reason = getattr(error, "strerror", None) or error
-        raise CardkgeError(f"{path}: cannot be read: {reason}") from error
+        raise CardkgeError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def read_fields(path):

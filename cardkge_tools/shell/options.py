@@ -56,6 +56,7 @@ json_option = option("--json json_file", OUTPUT, None, "Also write the figures t
 threads_option = option(
     "--threads", AT_LEAST_1, None, "How many threads; they change the time, not the result.  [default: all cores]"
 )
+report_options = options(moved_data, json_option, threads_option)
 acceptance_options = options(
     option("--min-probability", PROBABILITY, 0.5, "Accept what is more probable than this."),
     option("--precision", Real(0, 1, min_open=True), None, "In place of that: the least mean p of the accepted."),
