@@ -34,8 +34,7 @@ NEIGHBOURS = 2**22  # looked at together, unless one entity has more: some hundr
 def read_labelled(path, entities, relations, skip_unknown=False):
     """(triples (n, 3) int32, labels (n,) bool) of a file, `head, relation, tail, label` a line with tabs between, the
     label 1, 0 or -1. entities, relations: the names of the run. Unknown names are an error that counts them, or, with
-    skip_unknown, their lines are left out with a warning. CardkgeError for a line of another form, and where no triple
-    is left."""
+    skip_unknown, their lines are left out with a warning. CardkgeError for another form, or where no triple is left."""
     ids = [{name: i for i, name in enumerate(names)} for names in (entities, relations, entities)]
     rows, labels, unknown, left = [], [], {}, 0
     for at, (*names, label) in read_fields(path):
@@ -141,8 +140,7 @@ class Facts:
 
 
 def scores_of(model, r, heads, tails, open_side):
-    """Scores of all heads with all tails of relation r, (heads, tails), as the model answers (h, r, ?) (open_side 1) or
-    (?, r, t) (0)."""
+    """Scores (heads, tails) of all heads with all tails of r, answers to (h, r, ?) (open_side 1) or (?, r, t) (0)."""
     if model.reciprocal and not open_side:
         return scores_of(model, r + model.n_relations, tails, heads, 1).T
     entity = model.params["entity"]
@@ -297,8 +295,7 @@ BASELINE = "log frequency of the tail"
 
 
 def by_labels(of, valid, valid_triples, valid_labels, n_relations):
-    """Learns from valid's labels: ({name of a method: p (n,) of the triples to be labelled}, a line on the choice
-    made).
+    """Learns from valid's labels: ({method: p (n,) of the triples to be labelled}, a line on the choice made).
 
     of, valid: Features. The model of labels has the name None. A threshold gives p = 1 above it, else 0."""
     fit = functools.partial(fit_labels, relations=valid.relations, labels=valid_labels, n_relations=n_relations)

@@ -77,8 +77,7 @@ def small_png(content):
 
 
 def shortened(name, width, line=100):
-    """A name as lines of text for matplotlib, dollar signs escaped (they begin a formula); a long one loses its
-    middle."""
+    """A name as lines for matplotlib, dollar signs escaped (they begin a formula); a long one loses its middle."""
     # a path may hold bytes of other encodings
     name = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     text = name if len(name) <= width else f"{name[: width // 2]}…{name[1 + width // 2 - width :]}"

@@ -129,8 +129,7 @@ class Tally:
         self.accepted = {}  # the same, and pairs and tails, of the candidates for which (h, r) has room
 
     def add(self, first, last, decoded, facts, neither, room):
-        """A block of pairs: their Decoded, which candidates are facts (m,), or may be (neither, (m,)), room for new
-        tails (n,)."""
+        """A block of pairs: Decoded, which candidates are facts, or may be (neither), (m,); room for new tails (n,)."""
         p, row, n = decoded.p, decoded.row, last - first
         bins = log_odds_bins(p, self.floor)
         here = self.measured[first:last]
@@ -167,8 +166,7 @@ def calibration_bins(p, facts, bins=15):
 
 
 def evaluate_sets(model, calibration, bounds, dataset, threads=None, progress=None, **options):
-    """How good the answers to all (h, r, ?) in scope, or to those of a Truth, are against test; train and valid are
-    known.
+    """How good the answers to all (h, r, ?) in scope, or to those of a Truth, are against test, given train and valid.
 
     bounds: Bounds (a CountPrior too), (R, 2) or None. options: those of SetOptions. The accepted facts are those that
     `complete` writes: for each (h, r), and then for each (r, t), at most as many as its upper bound leaves room for.

@@ -66,8 +66,7 @@ def open_run(folder, data=None, skip_unknown=False, calibrated=True):
 
 
 def aligned_data(run, folder, data, skip_unknown=False, **where):
-    """`run_data` with the ids of the run; a warning where these are not the run's triples, or it has learnt
-    nothing yet."""
+    """`run_data` with the ids of the run; a warning for triples other than the run's, or if it has learnt nothing."""
     if run.epoch == 0 and not run.settings.joined:
         warn(f"{folder} has completed no epoch: its parameters are random")
     dataset = run_data(run, data, **where)

@@ -87,8 +87,7 @@ def new_model(settings, n_entities, n_relations, initialise=True):
 
 def new_run(settings, dataset, bounds=None):
     """A run before its first step: parameters initialised, entity rows projected. bounds: Bounds, or (R, 2); None: as
-    the settings name them. The run's settings are resolved: those not given follow from the loss and the sizes of the
-    graph."""
+    the settings name them. The settings not given follow from the loss and the sizes of the graph."""
     settings = settings.resolved(dataset.n_entities, dataset.n_relations, len(dataset.train))
     model = new_model(settings, dataset.n_entities, dataset.n_relations)
     model.vocabulary = vocabulary_digest(dataset.entities, dataset.relations)
@@ -120,11 +119,9 @@ def is_run(folder):
 def save_run(run, folder):
     """Writes the run to its folder, which is made if need be; other files there stay as they are.
 
-    Either all files are written or none (`replace_files`): a full disk leaves the old state whole. CardkgeError where a
-    parameter is not finite.
-
-    The bytes of model.npz depend on the settings and the state alone, not on time or place (in
-    mid-epoch they hold the seconds that the epoch took so far)."""
+    Either all files are written or none (`replace_files`): a full disk leaves the old state whole. The bytes of
+    model.npz depend on the settings and the state alone, not on time or place (in mid-epoch they hold the seconds that
+    the epoch took so far). CardkgeError where a parameter is not finite."""
     check_finite(run.model.params)
     folder = Path(folder)
     contents = {"history.csv": _history_text(run.history).encode(), "config.json": json_bytes(_config(run))}

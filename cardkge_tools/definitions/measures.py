@@ -20,8 +20,7 @@ def auc(scores, labels):
 def label_metrics(p, labels):
     """How good probabilities p (n,) are of labels (n,) bool, n > 0: {"accuracy", "f1", "auc", "brier"}.
 
-    A triple is taken for true where p > 0.5; f1 is that of the true ones, 0 where no triple is true or taken for true.
-    """
+    A triple is taken for true where p > 0.5; f1 is that of the true ones, 0 where none is true or taken for true."""
     p, labels = np.asarray(p, np.float64), np.asarray(labels, bool)
     said = p > 0.5
     right = np.count_nonzero(said & labels)
@@ -139,8 +138,7 @@ def promised_and_kept(n_parts, pairs, accepted, facts):
 
 
 def broken_promises(accepted, promised, kept, fewest=100, points=0.08):
-    """The parts with at least `fewest` accepted whose promised and kept, (n,) each, differ by more than `points`; the
-    worst first."""
+    """The parts with at least `fewest` accepted whose promised and kept, (n,), differ by over `points`; worst first."""
     distance = np.where(np.asarray(accepted) >= fewest, np.abs(np.asarray(promised, float) - kept), 0)
     order = np.argsort(-distance, kind="stable")
     return order[distance[order] > points]

@@ -43,8 +43,7 @@ class Threads:
             self.pool.shutdown()
 
     def run(self, function, total, *arguments, size, beside=()):
-        """Calls function(first, last, *arguments) for ranges of range(total) of length `size`, the last perhaps
-        shorter.
+        """Calls function(first, last, *arguments) for ranges of range(total) of `size`, the last perhaps shorter.
 
         beside: functions without arguments, called halfway: earlier, a `start`ed function may hold Python's lock;
         later, a thread would have no other work."""

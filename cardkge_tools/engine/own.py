@@ -90,8 +90,7 @@ def fault_of(error):
 
 @np.errstate(all="ignore")
 def check_class(found, where):
-    """CardkgeError unless `found` is a subclass of Model with the five methods, whose results are finite and have the
-    right shapes and dtypes."""
+    """CardkgeError unless `found` is a Model whose five methods give finite arrays of the right shapes and dtypes."""
     if not (isinstance(found, type) and issubclass(found, Model)):
         raise CardkgeError(f"{where} is no subclass of cardkge.Model; write class NAME(cardkge.Model)")
     missing = [name for name in METHODS if not callable(getattr(found, name, None))]
@@ -107,8 +106,7 @@ def check_class(found, where):
 
 
 def check_tables(model, sizes, dtype):
-    """CardkgeError unless params are arrays of the dtype with the shapes in `shapes`, a row for each entity and
-    relation."""
+    """CardkgeError unless params are arrays of the dtype with the `shapes`, a row for each entity and relation."""
     missing = [name for name in ("params", "n_entities", "n_relations", "dim", "dtype") if not hasattr(model, name)]
     if missing:
         raise CardkgeError(f"it has no {', '.join(missing)}; call super().__init__ in __init__")

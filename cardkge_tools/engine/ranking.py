@@ -25,8 +25,7 @@ def check_finite(arrays, where="the model"):
 
 
 def check_vocabulary(model, triples):
-    """CardkgeError where the triples have another vocabulary than the model, as data loaded apart from the run may
-    have."""
+    """CardkgeError where the triples have another vocabulary than the model, as of data loaded apart from the run."""
     ours, theirs = getattr(model, "vocabulary", None), getattr(triples, "vocabulary", None)
     if None not in (ours, theirs) and ours != theirs:
         remedy = "align_dataset(dataset, run) gives them its ids"
@@ -222,8 +221,7 @@ def rank_triples(model, triples, known=None, ties="realistic", threads=None, pro
 
 
 class Questions:
-    """The queries of triples (n, 3) with their head (side 0) or tail (1) open: counts of the entities that beat the
-    answer."""
+    """The queries of triples (n, 3) with head (side 0) or tail (1) open: counts of entities that beat the answer."""
 
     def __init__(self, model, triples, side, known, tables, longest, candidates):
         self.model, (self.tables, self.tail_offset) = model, tables
@@ -323,8 +321,7 @@ def phi_of(model, triple, side, entities):
 def true_answers(triples, known, side, model):
     """The filter: the known answers to the query of each triple with its head (side 0) or tail (1) open.
 
-    Returns (starts, stops, ids): ids[starts[i] : stops[i]] are those of triple i, each once, its own answer among them.
-    """
+    Returns (starts, stops, ids): ids[starts[i] : stops[i]] are those of triple i, each once, its own among them."""
     n = model.n_entities
 
     def questions(part):
@@ -351,8 +348,7 @@ def evaluate(model, triples, known=None, ties="realistic", threads=None, progres
 
 def completions(model, relation, head=None, tail=None):
     """All entities as the tail of (head, relation, ?) or the head of (?, relation, tail), likeliest first, ties by id:
-    (ids, probabilities, scores), a list of N each. Raises CardkgeError for ids out of range, and unless exactly one of
-    head and tail is given."""
+    (ids, probabilities, scores), a list of N each. CardkgeError for ids out of range, or both or none of head, tail."""
     if (head is None) == (tail is None):
         raise CardkgeError("a completion needs a head or a tail, and not both")
     scores = exact_scores(model, relation, head, tail)

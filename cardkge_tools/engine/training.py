@@ -162,8 +162,7 @@ def take_step(run, trainer, batch, rate):
 
 
 def validate(run, dataset, threads):
-    """After an epoch: (the metrics on valid for its record, the best state so far). No metrics where no validation is
-    due."""
+    """After an epoch: (the metrics on valid for its record, none if no validation is due; the best state so far)."""
     epoch, best = run.epoch + 1, run.best
     if not run.settings.validate_every or epoch % run.settings.validate_every:
         return {}, best

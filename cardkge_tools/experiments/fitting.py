@@ -64,8 +64,7 @@ def resume_run(folder, given, threads, calibrated=True):
 
 
 def data_of(run, folder):
-    """The Dataset of a run with the run's ids, and whether its lines are in the order that they had. CardkgeError where
-    the facts are others."""
+    """The Dataset of a run with its ids, and whether the lines have kept their order. CardkgeError for other facts."""
     dataset = run_data(run)
     found = describe_data(dataset)
     if not same_facts(found, run.data):

@@ -46,8 +46,7 @@ class Reproduction:
         return recipe if self.project != "none" else {"train": recipe["train"], "regulariser": self.unprojected}
 
     def trial(self, data, model, variant, seed, more=None):
-        """The trial of a variant of the recipe: "plain", or with the regulariser "bounded", a sampling or a lambda;
-        `more`: other options."""
+        """The trial of a variant: "plain", or, regularised, "bounded", a sampling or a lambda; more: other options."""
         recipe = self.recipe(data, model)
         options = {"data": data, "model": model, **recipe["train"], "seed": seed, **(more or {})}
         if variant not in ("plain", 0):
@@ -355,8 +354,7 @@ T_95 = (
 
 def estimate(values, minus=None, relative=False):
     """{"mean", "interval"}: the mean of values (n,), one for each seed, and the half width of its 95 % confidence
-    interval, by Student's t with n - 1 degrees of freedom; from 30 values on with 29, a little too wide; None for one
-    value.
+    interval, by Student's t with n - 1 degrees of freedom, at most 29 (a little too wide then); None for one value.
 
     With `minus` (n,), the same of the paired differences values - minus; relative: as shares of minus, not finite where
     minus is 0. CardkgeError for no values, or for pairs that lack one."""

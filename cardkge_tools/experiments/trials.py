@@ -92,8 +92,7 @@ def checksum(text):
 
 @functools.lru_cache(maxsize=64)
 def content_checksum(path, columns):
-    """Eight hexadecimal digits of a data set's triples or a file's bytes, wherever they lie; of the path itself where
-    nothing can be read."""
+    """Eight hexadecimal digits of a data set's triples or a file's bytes; of the path where nothing can be read."""
     try:
         if os.path.isdir(path):
             return facts_digest(load_dataset(path, columns, download=False))[:8]
@@ -103,8 +102,7 @@ def content_checksum(path, columns):
 
 
 def trial_task(trial, out, bounds=None):
-    """The task that `perform` takes, of plain values, for another machine may do it. With `bounds` it takes their
-    violations too."""
+    """The task for `perform`, of plain values, as another machine may do it; with `bounds` it takes violations too."""
     folder, settings, data = os.path.join(os.path.abspath(out), trial_name(trial)), [], ["--data", trial["data"]]
     for name, value in trial.items():
         flag = f"--{option_name(name)}"
@@ -296,8 +294,7 @@ def validated_trial(options, where):
 def search(grid, grid_file, given, place, json_file=None):
     """`tune`: every combination of a grid, the best on valid shown first; trials.csv in the Place's folder has all.
 
-    grid: texts NAME=V,V,...; grid_file: a TOML file or None; given: options fixed on the command line, name -> value.
-    """
+    grid: texts NAME=V,V,...; grid_file: a TOML file or None; given: options of the command line, name -> value."""
     out, (fixed, axes) = place.out, read_grid(grid_file, grid)
     if grid_file:
         with located(grid_file):

@@ -119,8 +119,7 @@ def write_bounds_file(path, bounds, prefixes=None, standard="shacl"):
 def convert(source, target, prefixes=None, standard="shacl"):
     """Convert a file of bounds, TSV or RDF, to another. Returns (list of Bound, notes).
 
-    prefixes: of the names in TSV; None takes `prefixes.tsv` beside the TSV file, or those that an RDF source declares.
-    """
+    prefixes: of names in TSV; None takes `prefixes.tsv` beside the TSV file, or those that an RDF source declares."""
     table = target if rdf.format_of(source) else source
     if prefixes is None:
         prefixes = rdf.read_prefixes(Path(table).parent / "prefixes.tsv")

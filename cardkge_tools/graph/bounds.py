@@ -60,8 +60,7 @@ class Bound:
 class Types:
     """The classes of a graph, and their members.
 
-    classes: names. pairs: (n, 2) int64, ids of entities and classes, distinct and sorted. notes: warnings of the file.
-    """
+    classes: names. pairs: (n, 2) int64, ids of entities and classes, distinct, sorted. notes: warnings of the file."""
 
     def __init__(self, classes=(), pairs=(), notes=()):
         self.classes, self.notes = list(classes), list(notes)

@@ -135,8 +135,7 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
 def _number_bounds(numbers, graph, names, prefixes, counts, literals):
     """(a list of Bound of single heads, notes) of Numbers, given the Vocabulary that was written; names: (names, new
     ids) of the entities that were read, as of the relations. Of several numbers of one head the largest holds. Heads
-    without facts, and literals that say no number, are left out and counted in `counts`. CardkgeError for an unknown
-    relation."""
+    without facts, and literals that say no number, are left out and counted. CardkgeError for an unknown relation."""
     (entities, new_ids), _ = names
     well_known, notes, known = rdf.Prefixes(rdf.WELL_KNOWN), [], set(graph.entities)
     found, others = collections.defaultdict(list), set(numbers.found)
@@ -291,8 +290,7 @@ def _members(node, lists):
 
 
 def _final_names(names, prefixes, is_rdf):
-    """(the names as they are written, each once; the new id of each old id). A field of a table and a term of RDF may
-    stand for the same name."""
+    """(the names as written, each once; the new id of each old id). A field and a term may stand for the same name."""
     final = map(prefixes.name, names) if is_rdf else names
     place = collections.defaultdict(itertools.count().__next__)
     ids = np.fromiter((place[name] for name in final), np.int32, len(names))

@@ -91,8 +91,7 @@ class Dataset:
 
 
 def _checked_lines(path, number, text, skipped):
-    """The same text without blank lines, which skipped["blank lines"] counts; CardkgeError at a line that is not three
-    names."""
+    """The text without blank lines, which skipped["blank lines"] counts; CardkgeError at a line without three names."""
     lines = text[:-1].split("\n")
     kept = []
     for at, line in enumerate(lines, number):
@@ -255,8 +254,7 @@ def _remedy(folder):
 
 
 def refuse_inverse_names(where, relations):
-    """CardkgeError where a relation has the name of another's inverse, ^ before its name: nothing that is written could
-    tell the two apart."""
+    """CardkgeError where a relation has the name of another's inverse, ^ and its name: no file tells the two apart."""
     names = set(relations)
     for name in relations:
         if name.startswith("^") and name[1:] in names:
@@ -298,8 +296,7 @@ def load_dataset(data="families", columns="hrt", download=True):
     download is false. The folder holds train, valid and test, `.txt` or `.tsv`, optionally `.gz`, as read_triples reads
     them. Duplicates within a split are dropped, their first occurrence stays; triples of valid and test that are in
     train too are kept; both are counted in the warnings, as are entities and relations that train does not have.
-    Returns a Dataset; raises CardkgeError (see read_triples; a split missing, ambiguous or empty; N * N * R of 2**63 or
-    more)."""
+    Returns a Dataset; CardkgeError as read_triples, for a split missing, ambiguous or empty, and N * N * R >= 2**63."""
     data = os.fspath(data)
     table = read_table()
     folder = locate_dataset(data) if data in table else Path(data)

@@ -39,8 +39,7 @@ class Index:
         self.learn(())
 
     def learn(self, schema):
-        """Add the (subject, property, object) terms of another file's schema, except for blank nodes, whose labels mean
-        something else there."""
+        """Add another file's schema, (subject, property, object) terms; blank nodes, whose labels hold there, apart."""
         for subject, predicate, value in schema:
             values = self.objects[subject, predicate[1:-1]]
             if value not in values and not any(term.startswith("_:") for term in (subject, value)):

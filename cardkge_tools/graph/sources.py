@@ -296,8 +296,7 @@ def is_openke(path):
 def read_openke(folder, triples):
     """Add the triples of an OpenKE folder; returns a dict split -> number of triples, of the splits that it has.
 
-    The first line of each file is the number of the others; these are `name<TAB>id`, or the ids of head, tail and
-    relation."""
+    The first line of each file is the number of the others: `name<TAB>id`, or the ids of head, tail and relation."""
     folder, sizes = Path(folder), {}
     entities, relations = (_openke_names(folder / file) for file in OPENKE[:2])
     limits = len(entities), len(entities), len(relations)

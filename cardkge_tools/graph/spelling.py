@@ -67,8 +67,7 @@ def is_header(fields):
 
 
 def first_lines_warnings(splits, names, others=()):
-    """A warning of first lines that look like a header: their fields are words for columns, or names that no other line
-    has.
+    """A warning of first lines that look like a header: words for columns, or names that no other line has.
 
     splits: a dict of file or split to its triples (n, 3), in the order of the lines. others: more triples of the graph.
     names: (names of entities, names of relations), by id."""
@@ -119,8 +118,7 @@ class Known:
     def find(self, name):
         """(the graph's name, None or a warning), or (None, None) for an unknown name.
 
-        A name is found as it is, as the same IRI written short or whole, or, with a warning, where one name alone has
-        the same `plain_form`."""
+        A name is found as it is, as the same IRI, short or whole, or, with a warning, by a `plain_form` of one name."""
         if name in self._set:
             return name, None
         term = self.prefixes.term(name)

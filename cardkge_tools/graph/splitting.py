@@ -29,8 +29,7 @@ SHARE, SUPPORT = 0.5, 2
 class Related:
     """Relations `first` <= `second` that say the same, read the same way or (inverse) the other way round.
 
-    pairs: triples of first that have a twin in second. first_share, second_share: of the triples without loops of each.
-    """
+    pairs: triples of first with a twin in second. first_share, second_share: of the triples without loops of each."""
 
     first: int
     second: int
@@ -111,8 +110,7 @@ def split_triples(triples, n_entities, valid, test, seed=0, groups=None):
 
     triples: (n, 3) ids, distinct. valid, test: shares of the triples. groups: as `groups_of`; None puts each triple in
     one of its own. In a random order of the groups the first with an entity or a relation stays in train, so that train
-    has each of them; of the others the first fill test, the next valid. Where too few are left, both get their part of
-    what there is."""
+    has each of them; of the others the first fill test, the next valid. Where too few are left, both get their part."""
     if not (0 <= valid < 1 and 0 <= test < 1 and valid + test < 1):
         raise CardkgeError(f"shares: found valid {valid:g} and test {test:g}, expected 0 to below 1, together below 1")
     n = len(triples)
@@ -295,8 +293,7 @@ def split_folder(folder, out, shares=(0.05, 0.1), seed=0, group=True, columns="h
     """Split the triples of a folder (`triples.tsv`, or train, valid and test, merged) into the folder `out`.
 
     shares: of the triples, for valid and for test. Files that hold no triples are copied. Returns Parts. Raises
-    CardkgeError where `out` has splits already and force is false, where a split would be empty, and for what
-    `load_triples` raises."""
+    CardkgeError as `load_triples`, where `out` has splits already and force is false, or a split would be empty."""
     folder, out = Path(folder), Path(out)
     found = [name for names in SPLIT_FILES.values() for name in names]
     present = [name for name in found if os.path.exists(out / name)]

@@ -34,10 +34,9 @@ def without_gz(path):
 def replace_file(path, write, packed=None):
     """Writes a file completely or not at all; packed by gzip where its name ends in .gz (packed=False: as it is).
 
-    `write(file)` gets a binary file with a temporary name beside `path`, which is renamed to `path` once all is on the
-    disk. If that fails (the disk is full, say) CardkgeError is raised, the temporary file removed, and an older file at
-    `path` kept. A symbolic link is followed. A device, a pipe and /dev/stdout are written to directly. The umask gives
-    the mode."""
+    `write(file)` gets a binary file with a temporary name beside `path`, renamed to `path` once all is on the disk. If
+    that fails (the disk is full, say) CardkgeError is raised, the temporary file removed, and an older `path` kept. A
+    symbolic link is followed. A device, a pipe and /dev/stdout are written to directly. The umask gives the mode."""
     if is_packed(path) if packed is None else packed:
         write = functools.partial(_write_packed, write)
     try:
@@ -143,8 +142,7 @@ def remove_stages(folder, age=3600):
 
 
 def refuse_utf_16(path, start):
-    """CardkgeError where a file begins as UTF-16 does: with a byte order mark, or with a zero in every other byte, as
-    Latin letters have it."""
+    """CardkgeError where a file begins as UTF-16: with a byte order mark or, of Latin letters, every other byte 0."""
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         found = "UTF-16"
     else:

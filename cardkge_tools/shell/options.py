@@ -163,8 +163,7 @@ def refuse_both_thresholds(context):
 
 
 def train_context(options):
-    """The context of a command line of `train` with these options, name -> value; a usage error for one that is no
-    setting."""
+    """The context of `train` with these options, name -> value; a usage error for one that is no setting."""
     if ":" in str(options.get("model", "")):
         only = "only distmult, complex and ermlp can run side by side"
         raise click.UsageError(f"{only}; use train for a model of your own.")

@@ -114,8 +114,7 @@ class Processes:
 
 
 def carry_out(tasks, jobs, threads, cluster=None):
-    """Performs the tasks side by side, here or on a Dask cluster, and reports each when it is done. Returns the errors:
-    name of the folder -> line."""
+    """Performs the tasks side by side, here or on a Dask cluster, and reports each. Returns errors: folder -> line."""
     began, failed, done = time.monotonic(), {}, 0
 
     def report(task, error):
