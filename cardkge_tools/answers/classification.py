@@ -275,10 +275,9 @@ def best_thresholds(scores, relations, labels, n_relations):
 
     def best(scores, labels):
         values, place = np.unique(scores, return_inverse=True)
-        steps = np.append(-np.inf, (values[1:] + values[:-1]) / 2)  # below all, between neighbours
+        steps = np.concatenate(([-np.inf], (values[1:] + values[:-1]) / 2, [np.inf]))  # also below all, above all
         true = np.bincount(place, labels, len(values))
         false = np.bincount(place, ~labels, len(values))
-        steps = np.append(steps, np.inf)
         right = true.sum() - np.append(0, np.cumsum(true)) + np.append(0, np.cumsum(false))
         return steps[np.argmax(right)]
 

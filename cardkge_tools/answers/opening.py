@@ -10,7 +10,7 @@ from cardkge import CardkgeError
 from cardkge_tools import SPLITS
 from cardkge_tools.answers.runs import load_run
 from cardkge_tools.graph.bound_files import find_bounds
-from cardkge_tools.graph.graphs import describe_data, name_triples, open_data, same_facts
+from cardkge_tools.graph.graphs import Triples, describe_data, open_data, same_facts, vocabulary_digest
 from cardkge_tools.graph.spelling import id_of
 from cardkge_tools.shell.files import read_fields
 from cardkge_tools.shell.terminal import shown, warn
@@ -44,7 +44,7 @@ def align_dataset(dataset, run, skip_unknown=False):
         remedy = "give the data that it was trained on, train on this data, or leave out the triples that have them"
         unknown = f"unknown to the run: {' and '.join(strangers)}"
         raise CardkgeError(f"{dataset.folder}: {unknown}; {remedy} (`evaluate --skip-unknown`)")
-    entity, relation = columns
+    (entity, relation), vocabulary = columns, vocabulary_digest(run.entities, run.relations)
     aligned, left = {}, []
     for split in SPLITS:
         h, r, t = np.asarray(getattr(dataset, split)).T
@@ -52,7 +52,7 @@ def align_dataset(dataset, run, skip_unknown=False):
         kept = triples[(triples >= 0).all(1)]
         if len(kept) < len(triples):
             left.append(f"{len(triples) - len(kept)} of {len(triples)} {split} triples")
-        aligned[split] = name_triples(kept, run.entities, run.relations)
+        aligned[split] = Triples.of(kept, vocabulary)
     warnings = dataset.warnings
     if left:
         warnings += (f"left out, for the run does not know {' and '.join(strangers)}: {', '.join(left)}",)

@@ -26,18 +26,12 @@ class Triples(np.ndarray):
     def __array_finalize__(self, source):
         self.vocabulary = getattr(source, "vocabulary", None)
 
-    def view_of(self, array):
-        """Another array as Triples of the same names."""
-        found = array.view(Triples)
-        found.vocabulary = self.vocabulary
+    @classmethod
+    def of(cls, array, vocabulary):
+        """The same array as Triples of a vocabulary, its `vocabulary_digest`."""
+        found = array.view(cls)
+        found.vocabulary = vocabulary
         return found
-
-
-def name_triples(triples, entities, relations):
-    """The same array as Triples of these names."""
-    found = triples.view(Triples)
-    found.vocabulary = vocabulary_digest(entities, relations)
-    return found
 
 
 def vocabulary_digest(entities, relations):
@@ -86,7 +80,7 @@ class Dataset:
         splits = self.train, self.valid, self.test
         whole = self.train.base  # of a loaded data set the three are parts of one array
         if whole is not None and all(part.base is whole for part in splits) and len(whole) == sum(map(len, splits)):
-            return self.train.view_of(whole) if isinstance(self.train, Triples) else whole
+            return Triples.of(whole, self.train.vocabulary) if isinstance(self.train, Triples) else whole
         return np.concatenate(splits)
 
 
@@ -319,7 +313,7 @@ def load_dataset(data="families", columns="hrt", download=True):
             warnings.append(f"{folder} is another {data} than the table's: {sizes}")
             break
     limits = np.cumsum([len(split) for split in splits])
-    whole = name_triples(np.concatenate(splits), entities, relations)
+    whole = Triples.of(np.concatenate(splits), vocabulary_digest(entities, relations))
     splits = [whole[i:j] for i, j in zip([0, *limits], limits)]  # see Dataset.known
     return Dataset(data, folder, entities, relations, *splits, tuple(warnings))
 

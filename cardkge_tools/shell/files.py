@@ -299,10 +299,8 @@ def sole_use(folder):
             held.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             alone = True
-        except BlockingIOError:
-            alone = False
-        except (ImportError, OSError):
-            alone = True
+        except (ImportError, OSError) as error:
+            alone = not isinstance(error, BlockingIOError)
         yield alone
 
 
