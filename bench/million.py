@@ -1,5 +1,5 @@
 """A million heads with numbers: `python bench/million.py FOLDER` makes the graph, and prints time and peak memory of
-each command: import (facts and numbers), split, mine, train, calibrate, complete (of some (h, r)).
+each command: import (facts and numbers), split, mine, train, calibrate, complete.
 
 Each head has one to four tails among 2,000, drawn with a power law; the number of them is known, and a third of the
 facts is left out.
@@ -20,7 +20,7 @@ TAILS, LEFT_OUT = 2000, 1 / 3
 
 
 def make(folder, heads, seed=0):
-    """Write facts.tsv, head, relation, tail, with a row `number` for each head; queries.tsv, some of the heads."""
+    """Write facts.tsv, head, relation, tail, with a row `number` for each head."""
     rng = np.random.default_rng(seed)
     weights = 1 / np.arange(1, TAILS + 1) ** 0.8
     head = np.repeat(np.arange(heads), rng.integers(1, 5, heads))
@@ -33,8 +33,6 @@ def make(folder, heads, seed=0):
     with open(folder / "facts.tsv", "w") as file:
         file.writelines(f"h{h}\tr\tt{t}\n" for h, t in zip(head[kept].tolist(), tail[kept].tolist(), strict=True))
         file.writelines(f"h{h}\tnumber\t{n}\n" for h, n in enumerate(number.tolist()))
-    some = rng.choice(heads, min(200, heads), replace=False).tolist()
-    (folder / "queries.tsv").write_text("".join(f"h{h}\tr\n" for h in some))
     return int(np.count_nonzero(kept)), int(np.count_nonzero(~kept))
 
 
@@ -66,7 +64,7 @@ def main(arguments=None):
         ["mine", "--data", data, "--out", folder / "mined.tsv"],
         ["train", "--data", data, *settings, "--bounds", data / "bounds.tsv", "--no-calibrate", "--out", model],
         ["calibrate", model],
-        ["complete", model, "--queries", folder / "queries.tsv", "--out", folder / "new.tsv"],
+        ["complete", model, "--out", folder / "new.tsv"],
     ]
     rows = []
     for words in commands:

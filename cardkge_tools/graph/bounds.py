@@ -332,7 +332,7 @@ def read_tsv(path, graph=None, notes=None):
                     raise CardkgeError(known[what].fault(name))
                 if same is None:
                     kept = dropped
-                bound = replace(bound, **{attribute: same or name})
+                bound = bound if same in (None, name) else replace(bound, **{attribute: same})
             if bound.subject is None and bound.key in seen:
                 of_class = f" of class {bound.kind!r}" if bound.kind is not None else ""
                 before = f"for the second time, after line {seen[bound.key]}; keep one"
