@@ -1,8 +1,7 @@
 """The commands of cardkge: `python cli.py --help`.
 
 Each command calls a room of cardkge_tools, imported inside the command, so that help needs neither NumPy nor Numba. An
-error is one line on stderr and exit code 1.
-"""
+error is one line on stderr and exit code 1."""
 
 import os
 import sys
@@ -10,47 +9,9 @@ from pathlib import Path
 
 import click
 
-from cardkge_tools.shell.options import (
-    EVALUATE_REFUSES,
-    PAPER_TABLES,
-    PREDICT_REFUSES,
-    acceptance_options,
-    checked_settings,
-    cluster_option,
-    columns_option,
-    conditions_option,
-    data_options,
-    fitting_options,
-    idle_options,
-    jobs_option,
-    json_option,
-    moved_data,
-    number_options,
-    refuse_both_thresholds,
-    refuse_given,
-    run_argument,
-    threads_option,
-    training_options,
-    trial_threads_option,
-)
-from cardkge_tools.shell.terminal import (
-    AT_LEAST_1,
-    BOUNDS_OUTPUT,
-    FILE,
-    FOLDER,
-    OUTPUT,
-    PROBABILITY,
-    SEED,
-    SHARE,
-    OutputName,
-    PathName,
-    Program,
-    Real,
-    choice,
-    option,
-    warn,
-    was_given,
-)
+from cardkge_tools.shell import options as shared
+from cardkge_tools.shell.options import AT_LEAST_1, BOUNDS_OUTPUT, FILE, FOLDER, OUTPUT, PROBABILITY, SEED, SHARE
+from cardkge_tools.shell.terminal import OutputName, PathName, Program, Real, choice, option, warn, was_given
 
 # The library has its own threads. BLAS threads would get in their way, and change the bits of a result. BLAS reads
 # these variables when NumPy is imported.
@@ -63,12 +24,11 @@ def main():
     """Knowledge graph embeddings with cardinality constraints.
 
     Train a link predictor, find new triples with their probabilities, and see how well it keeps to the
-    number of tails that a head may have. Start with: cardkge train --epochs 50
-    """
+    number of tails that a head may have. Start with: cardkge train --epochs 50"""
 
 
 @main.group(invoke_without_command=True)
-@json_option
+@shared.json_option
 @click.pass_context
 def data(ctx, json_file):
     """The data sets: their sizes, and where they were found."""
@@ -95,8 +55,8 @@ def fetch(name):
 
 @data.command()
 @click.argument("name")
-@columns_option
-@json_option
+@shared.columns_option
+@shared.json_option
 def show(name, columns, json_file):
     """Sizes of the data set NAME (or of the folder NAME), a triple of each relation, and what train gives away of test:
     facts that are in train too, turned round or under the name of another relation."""
@@ -106,7 +66,7 @@ def show(name, columns, json_file):
 
 
 @main.command()
-@data_options
+@shared.data_options
 @option(
     "--population",
     choice("subjects", "relation", "entities"),
@@ -117,15 +77,14 @@ def show(name, columns, json_file):
 @option("--likelihood", SHARE, 0.9, "Share of subjects that a maximum must hold for.")
 @option("--min-support", AT_LEAST_1, 1, "Least number of subjects with as many objects as the maximum.")
 @option("--out", BOUNDS_OUTPUT, None, "Write a bounds file there: TSV, or SHACL where the name ends in .ttl.")
-@json_option
+@shared.json_option
 @click.pass_context
 def mine(ctx, data, columns, population, confidence, likelihood, min_support, out, json_file):
     """Bounds on the number of tails per head, mined from the train split.
 
     With --confidence (or --min-support) only maxima M that the data supports: for a relation, for its inverse (written
     ^relation), and for a class whose subjects have fewer. Of the subjects with M objects or more, the share with just M
-    is at least --likelihood, at the level --confidence (by default 0.95; Hoeffding's bound).
-    """
+    is at least --likelihood, at the level --confidence (by default 0.95; Hoeffding's bound)."""
     from cardkge_tools.graph.bound_files import run_mine
 
     level = None
@@ -143,7 +102,7 @@ def mine(ctx, data, columns, population, confidence, likelihood, min_support, ou
 @click.option("--prefix", metavar="NAME=IRI", multiple=True, help="A prefix to shorten IRIs by; repeatable.")
 @option("--literals", choice("drop", "keep"), "drop", "Facts whose object is a literal.")
 @option("--type-relation", str, "rdf:type", "The relation that gives classes, by its short name or IRI.")
-@number_options
+@shared.number_options
 @option("--keep-schema", bool, False, "Keep types, subclasses and other statements of schemas among the facts too.")
 @option("--columns", str, "hrt", "Tables: an order, or head, relation, tail by header names or numbers, with commas.")
 @option("--header", bool, False, "Tables: the first line names the columns.")
@@ -157,7 +116,7 @@ def mine(ctx, data, columns, population, confidence, likelihood, min_support, ou
 )
 @option("--base", str, None, "RDF: the IRI that relative IRIs start from.  [default: the place of the file]")
 @option("--force", bool, False, "Replace an imported graph at --out.")
-@json_option
+@shared.json_option
 def import_(files, out, bounds, prefix, force, json_file, **options):
     """Make a folder of triples from FILEs: N-Triples, N-Quads, Turtle, TriG, RDF/XML, JSON-LD (extra: rdf), TSV, CSV,
     all of them .gz too, or an OpenKE folder.
@@ -166,8 +125,7 @@ def import_(files, out, bounds, prefix, force, json_file, **options):
     triples.tsv    the facts; `split` makes train, valid and test of them
     types.tsv      entity, class
     prefixes.tsv   what the short names stand for
-    bounds.tsv     of --bounds, --number and --number-at-least
-    """
+    bounds.tsv     of --bounds, --number and --number-at-least"""
     from cardkge_tools.graph.exchange import run_import
 
     run_import(files, out, bounds, prefix, force, json_file, options)
@@ -180,15 +138,14 @@ def import_(files, out, bounds, prefix, force, json_file, **options):
 @option("--test", SHARE, 0.1, "Share of the triples for test.")
 @option("--seed", SEED, 0, "Seed of the choice.")
 @option("--no-group", bool, False, "Let a triple and its inverse, or near-duplicate, go to different splits.")
-@columns_option
+@shared.columns_option
 @option("--force", bool, False, "Replace the splits at --out.")
-@json_option
+@shared.json_option
 def split(folder, out, no_group, json_file, **options):
     """Split the triples of DIR (triples.tsv, or train, valid and test merged) into train, valid and test.
 
     Every entity and relation stays in train. A triple and its twin in an inverse, symmetric or nearly equal relation
-    stay in one split, so that train does not give test away. The other files of DIR are copied.
-    """
+    stay in one split, so that train does not give test away. The other files of DIR are copied."""
     from cardkge_tools.graph.splitting import run_split
 
     run_split(folder, out, not no_group, json_file, options)
@@ -207,15 +164,14 @@ def bounds():
 def convert(source, target, prefix, standard):
     """Convert bounds between TSV and RDF (SHACL, OWL), by the endings of the names IN and OUT.
 
-    Short names are those of a prefixes.tsv beside the TSV file, if there is one.
-    """
+    Short names are those of a prefixes.tsv beside the TSV file, if there is one."""
     from cardkge_tools.graph.bound_files import run_convert
 
     run_convert(source, target, prefix, standard)
 
 
 @main.command()
-@run_argument
+@shared.run_argument
 @click.option("--format", "form", required=True, type=choice("word2vec", "tsv", "npz", "tensorboard"), help="Format.")
 @click.option("--out", required=True, type=OutputName(dir_okay=True), help="File, or folder (tsv, tensorboard).")
 def export(folder, form, out):
@@ -228,9 +184,9 @@ def export(folder, form, out):
 
 
 @main.command()
-@data_options
-@training_options
-@threads_option
+@shared.data_options
+@shared.training_options
+@shared.threads_option
 @option("--out", FOLDER, None, "Folder of the run.  [default: the next free number under runs/]")
 @option("--resume", bool, False, "Go on with the run at --out, with its settings. --epochs may be raised.")
 @option("--force", bool, False, "Replace the run at --out.")
@@ -241,8 +197,7 @@ def train(ctx, out, resume, force, no_calibrate, threads, final, **options):
     """Train a model, keep its best validation, evaluate it on the test split, save the run; then calibrate it.
 
     Ctrl-C saves the state and says how to go on. The same seed and settings give the same parameters, bit for bit, with
-    any number of threads, resumed or not.
-    """
+    any number of threads, resumed or not."""
     from cardkge_tools.answers.runs import new_run
     from cardkge_tools.definitions.settings import option_name
     from cardkge_tools.experiments.fitting import fit, new_folder, resume_run, show_rule, train_final
@@ -266,9 +221,8 @@ def train(ctx, out, resume, force, no_calibrate, threads, final, **options):
             resume_run(out, {name: options[name] for name in given & options.keys()}, threads, not no_calibrate)
         return
     with new_folder(out, force) as folder:
-        settings = checked_settings(ctx)
-        for message in idle_options(settings, {option_name(name) for name in given & options.keys()}):
-            warn(message)
+        settings = shared.checked_settings(ctx)
+        warn(*shared.idle_options(settings, {option_name(name) for name in given & options.keys()}))
         dataset = open_data(settings.data, settings.columns)
         run = new_run(settings, dataset)
         show_rule(run.settings, given)
@@ -279,8 +233,8 @@ def train(ctx, out, resume, force, no_calibrate, threads, final, **options):
 @click.argument("folders", metavar="RUN RUN...", nargs=-1, type=FOLDER, required=True)
 @click.option("--out", type=FOLDER, required=True, help="Folder of the joined run.")
 @option("--force", bool, False, "Replace the run at --out.")
-@moved_data
-@threads_option
+@shared.moved_data
+@shared.threads_option
 def join(folders, out, force, data, threads):
     """Make one run of several of the same graph, say of other seeds: its scores are the means of theirs, and it is
     evaluated and calibrated as one. DistMult and ComplEx; the parameters of all of them are in it."""
@@ -290,7 +244,7 @@ def join(folders, out, force, data, threads):
 
 
 @main.command()
-@run_argument
+@shared.run_argument
 @option("--split", choice("test", "valid", "train"), "test", "Triples to rank.")
 @option("--setting", choice("filtered", "raw", "both"), "both", "filtered: leave other true answers out.")
 @option("--ties", choice("realistic", "optimistic", "pessimistic"), "realistic", "Rank of equals: mean, best, worst.")
@@ -304,8 +258,8 @@ def join(folders, out, force, data, threads):
 @option("--skip-unknown", bool, False, "Leave out triples with names that the run does not know.")
 @option("--no-loops", bool, False, "No (x, r, x) as an answer where train has no loop of r, as a run trained so.")
 @option("--sets", bool, False, "Measure the new facts that `complete` finds, against test, instead of ranks.")
-@acceptance_options
-@conditions_option
+@shared.acceptance_options
+@shared.conditions_option
 @option("--loops", bool, False, "With --sets: (x, r, x) is a candidate even if train has no loop of r.")
 @option(
     "--truth",
@@ -314,9 +268,7 @@ def join(folders, out, force, data, threads):
     "With --sets: whole answers, `head TAB relation TAB number TAB tails TAB number of others`, to measure against.",
 )
 @option("--plot", OUTPUT, None, "With --sets: draw calibration, precision and counts there; needs matplotlib.")
-@moved_data
-@json_option
-@threads_option
+@shared.report_options
 @click.pass_context
 def evaluate(ctx, folder, sets, skip_unknown, plot, data, json_file, threads, **options):
     """Rank the test triples of RUN and print its metrics, in percent; or, with --sets, measure its answers as sets.
@@ -324,10 +276,9 @@ def evaluate(ctx, folder, sets, skip_unknown, plot, data, json_file, threads, **
     --sets knows train and valid. Of all (h, r) in scope it takes the calibrated probabilities, given the bounds of the
     run, that (h, r, t) is a fact, and compares them with test; facts that test lacks count as false. With --truth it
     takes the (h, r) in that file, and what the file says is true: their tails in the graph, with spaces between, and
-    how many others they have.
-    """
-    refuse_given(ctx, EVALUATE_REFUSES[sets])
-    refuse_both_thresholds(ctx)
+    how many others they have."""
+    shared.refuse_given(ctx, shared.EVALUATE_REFUSES[sets])
+    shared.refuse_both_thresholds(ctx)
     of_sets = {name: options.pop(name) for name in ("min_probability", "precision", "loops", "bounds", "truth")}
     if (other := "side" if sets else "known") in options["by"]:
         raise click.UsageError(f"--by {other} is {'not for' if sets else 'for'} --sets.")
@@ -342,17 +293,14 @@ def evaluate(ctx, folder, sets, skip_unknown, plot, data, json_file, threads, **
 
 
 @main.command()
-@run_argument
-@fitting_options
-@moved_data
-@json_option
-@threads_option
+@shared.run_argument
+@shared.fitting_options
+@shared.report_options
 def calibrate(folder, data, json_file, threads, **options):
     """Fit the probabilities of RUN on its valid split (as `train` does), through the bounds of its answers.
 
     What p promises depends on how much is missing from train. Valid and test are part of it; what no file has follows
-    from bounds that are exact numbers (3, 3), or --missing gives it; else it is assumed to be nothing.
-    """
+    from bounds that are exact numbers (3, 3), or --missing gives it; else it is assumed to be nothing."""
     from cardkge_tools.answers.facts import Fitting
     from cardkge_tools.answers.showing import calibrate_command
 
@@ -362,15 +310,15 @@ def calibrate(folder, data, json_file, threads, **options):
 
 
 @main.command()
-@run_argument
+@shared.run_argument
 @option("--relation", str, None, "Name of a relation.  [default: all]")
 @option("--queries", FILE, None, "The (h, r) to complete, `head TAB relation` a line.  [default: all in scope]")
 @option(
     "--known", choice("train", "valid", "all"), "all", "What is not new: facts of train; of train and valid; of all."
 )
-@acceptance_options
+@shared.acceptance_options
 @option("--guess", bool, False, "Names too that only a lower bound asks for, far beyond what the model expects.")
-@conditions_option
+@shared.conditions_option
 @option("--out", OUTPUT, None, "TSV, or N-Triples (.nt); .gz packs either.  [default: TSV to the terminal]")
 @option(
     "--completeness",
@@ -378,10 +326,10 @@ def calibrate(folder, data, json_file, threads, **options):
     None,
     "Write there, for each (h, r): head, relation, known tails, expected number, probability that no tail is missing.",
 )
-@cluster_option
+@shared.cluster_option
 @click.option("--part", type=click.IntRange(0), nargs=2, hidden=True, help="A worker's: a range of (h, r), as .npz.")
-@moved_data
-@threads_option
+@shared.moved_data
+@shared.threads_option
 @click.pass_context
 def complete(ctx, folder, min_probability, out, completeness, cluster, part, data, threads, **options):
     """The new facts of RUN: head, relation, tail, probability, best first.
@@ -391,9 +339,8 @@ def complete(ctx, folder, min_probability, out, completeness, cluster, part, dat
     hold given the bounds.
 
     For --cluster start `dask scheduler` on one machine and `dask worker SCHEDULER` on each, where files and
-    installation have the same paths; the file that is written is the same.
-    """
-    refuse_both_thresholds(ctx)
+    installation have the same paths; the file that is written is the same."""
+    shared.refuse_both_thresholds(ctx)
     if part and out is None:
         raise click.UsageError("--part needs --out.")
     from cardkge_tools.answers.facts import Completing, complete_part, complete_run
@@ -408,28 +355,25 @@ def complete(ctx, folder, min_probability, out, completeness, cluster, part, dat
 
 
 @main.command()
-@run_argument
+@shared.run_argument
 @click.argument("file", metavar="FILE", type=FILE)
 @option("--valid", FILE, None, "Labelled triples to learn from.  [default: none; p says what is true]")
 @option("--skip-unknown", bool, False, "Leave out triples with names that the run does not know.")
-@moved_data
-@json_option
-@threads_option
+@shared.report_options
 def classify(folder, file, valid, skip_unknown, data, json_file, threads):
     """Tell true triples from false: how well RUN does on the labelled triples in FILE.
 
     A line of FILE is head, relation, tail, label with tabs between, label 1, 0 or -1. With --valid a logistic model for
     each relation learns from labels: the score, its softmax over tails and over heads, how frequent the tail and how
     well known the head is, how many tails are known, whether a bound is full, and what else the graph says of the head.
-    It is shown beside a threshold per relation, Platt scaling, and the frequency of the tail alone. AUC is of p.
-    """
+    It is shown beside a threshold per relation, Platt scaling, and the frequency of the tail alone. AUC is of p."""
     from cardkge_tools.answers.classification import classify_command
 
     classify_command(folder, file, valid, skip_unknown, data, json_file, threads)
 
 
 @main.command()
-@run_argument
+@shared.run_argument
 @option("--head", str, None, "Name of the head: complete (head, relation, ?).")
 @option("--relation", str, None, "Name of the relation.")
 @option("--tail", str, None, "Name of the tail: complete (?, relation, tail).")
@@ -439,9 +383,9 @@ def classify(folder, file, valid, skip_unknown, data, json_file, threads):
 @option("--min-probability", PROBABILITY, 0.0, "Show no completion that is less probable.")
 @option("--hide-known", bool, False, "Leave out the triples of the data.")
 @option("--x", bool, False, "Show X_hr under softmax too, where it is no count.")
-@conditions_option
-@moved_data
-@json_option
+@shared.conditions_option
+@shared.moved_data
+@shared.json_option
 @click.pass_context
 def predict(ctx, folder, head, relation, tail, queries, out, data, json_file, **options):
     """The likeliest completions of a triple, and how many there are, beside the bound.
@@ -461,7 +405,7 @@ def predict(ctx, folder, head, relation, tail, queries, out, data, json_file, **
     from cardkge_tools.answers.showing import Shown, answer_queries, show_completions, show_triple
 
     shown = Shown(**options)
-    refuse_given(ctx, PREDICT_REFUSES[bool(queries)])
+    shared.refuse_given(ctx, shared.PREDICT_REFUSES[bool(queries)])
     if queries:
         answer_queries(folder, queries, shown, data, out)
         return
@@ -474,13 +418,13 @@ def predict(ctx, folder, head, relation, tail, queries, out, data, json_file, **
 
 
 @main.command()
-@run_argument
+@shared.run_argument
 @click.argument("other", metavar="[OTHER]", required=False, type=FOLDER)
 @option("--bounds", str, None, "mined, or a bounds file.  [default: those of RUN, else of OTHER, else mined]")
-@moved_data
-@json_option
+@shared.moved_data
+@shared.json_option
 @option("--plot", OUTPUT, None, "Draw X_hr there (.png, .pdf, ...); needs matplotlib.")
-@threads_option
+@shared.threads_option
 def violations(folder, other, bounds, data, json_file, plot, threads):
     """X_hr of all heads of each bounded relation of RUN, and of OTHER beside it.
 
@@ -492,33 +436,32 @@ def violations(folder, other, bounds, data, json_file, plot, threads):
 
 
 @main.command()
-@run_argument
+@shared.run_argument
 @click.argument("others", metavar="[OTHER]...", nargs=-1, type=FOLDER)
 @option("--plot", OUTPUT, None, "Draw the curves there (.png, .pdf, ...); needs matplotlib.")
-@json_option
+@shared.json_option
 def history(folder, others, plot, json_file):
     """The training curve of RUN: a table of some 20 epochs, or with --plot a figure of all. With OTHER runs: MRR and
     hits@10 on valid of all runs, over the seconds of training (without validation, with compilation); --json then
     writes an object, folder -> curve.
 
     objective, loss and penalty are means per example, a positive triple or a corruption; valid MRR and hits@10 are
-    filtered. The first, the last and the best epoch on valid, which is kept, are always shown.
-    """
+    filtered. The first, the last and the best epoch on valid, which is kept, are always shown."""
     from cardkge_tools.experiments.fitting import report_history
 
     report_history(folder, others, plot, json_file)
 
 
 @main.command()
-@data_options
-@training_options
+@shared.data_options
+@shared.training_options
 @click.option("--grid", metavar="NAME=V,V,...", multiple=True, help="An option of train and its values; repeatable.")
 @option("--file grid_file", FILE, None, "TOML: options of train for all runs (an --option wins), and a table [grid].")
 @option("--out", FOLDER, Path("tune"), "Folder of the runs, and of trials.csv, the table of the latest grid.")
-@jobs_option
-@trial_threads_option
-@cluster_option
-@json_option
+@shared.jobs_option
+@shared.trial_threads_option
+@shared.cluster_option
+@shared.json_option
 @click.pass_context
 def tune(ctx, grid, grid_file, out, jobs, threads, cluster, json_file, **options):
     """Try every combination of a grid; choose by filtered hits@10 on the valid split.
@@ -541,8 +484,7 @@ def tune(ctx, grid, grid_file, out, jobs, threads, cluster, json_file, **options
     For --cluster start `dask scheduler` on one machine and `dask worker SCHEDULER` on each, where files and
     installation have the same paths; a worker does as many runs at once as it has threads. If a worker is killed but
     its machine lives, end the `cli.py train` that it leaves behind: another machine does not see it, and takes over its
-    run.
-    """
+    run."""
     from cardkge_tools.definitions.settings import option_name
     from cardkge_tools.experiments.trials import Place, search
 
@@ -562,37 +504,35 @@ intervals over the seeds; differences are paired, run by run with the same seed.
 Figure 2. The paper's text and caption name different data sets for Figure 3; the default is the text's."""
 
 
-@main.command(help=REPRODUCE_HELP.format("\n".join(f"{n:16} {about[1]}" for n, about in PAPER_TABLES.items())))
-@click.argument("table_name", metavar="TABLE", type=choice(*PAPER_TABLES))
+@main.command(help=REPRODUCE_HELP.format("\n".join(f"{n:16} {about[1]}" for n, about in shared.PAPER_TABLES.items())))
+@click.argument("table_name", metavar="TABLE", type=choice(*shared.PAPER_TABLES))
 @option("--data", str, None, "Data sets, separated by commas.  [default: those of the table]")
 @option("--models", str, None, "Models, separated by commas.  [default: those of the table]")
 @option("--seeds", AT_LEAST_1, 3, "How many runs of each, with the seeds 0, 1, ...")
-@jobs_option
-@trial_threads_option
+@shared.jobs_option
+@shared.trial_threads_option
 @option("--out", FOLDER, Path("reproduction"), "Folder of the runs.")
 @option("--project", choice("unit", "none"), None, "Entity rows of norm 1, or free.  [default: unit, on families none]")
 @option("--quick", bool, False, "Short runs, by default on families: they show that it works, not what it finds.")
 @option("--markdown", bool, False, "Print the table for a document.")
 @option("--plot", OUTPUT, None, "For lambda: draw the figure there (.png, .pdf, ...); needs matplotlib.")
-@json_option
+@shared.json_option
 @click.pass_context
 def reproduce(ctx, table_name, markdown, plot, json_file, **options):
     from cardkge_tools.experiments.reproduction import reproduce_table
 
-    given = {name for name in options if was_given(ctx, name)}
-    reproduce_table(table_name, options, given, markdown, plot, json_file)
+    reproduce_table(table_name, options, {name for name in options if was_given(ctx, name)}, markdown, plot, json_file)
 
 
 @main.command("check")
 @click.argument("name", metavar="MODEL")
-@json_option
+@shared.json_option
 def check_command(name, json_file):
     """Check MODEL, PATH.py:CLASS or one of the three: its gradients and its ways of scoring.
 
     Gradients are compared with central differences, number by number, in float64, on a small model: those of
     the loss (d_phi) and those of the regulariser (d_pairs, by default d_phi a head at a time). phi and
-    match with query_tails and query_heads must give the same scores.
-    """
+    match with query_tails and query_heads must give the same scores."""
     from cardkge_tools.experiments.reports import show_check
 
     show_check(name, json_file)
@@ -618,12 +558,11 @@ def write(file, version):
 @click.argument("file", type=FILE)
 @option("--rtol", Real(min=0), 1e-9, "A value may differ by atol + rtol * |expected|.")
 @option("--atol", Real(min=0), 1e-12, "See --rtol.")
-@json_option
+@shared.json_option
 def check(file, rtol, atol, json_file):
     """Compare the outputs in FILE with the reference values, and show the first that differs in each case.
 
-    FILE may have some of the cases, and some of a case's outputs.
-    """
+    FILE may have some of the cases, and some of a case's outputs."""
     from cardkge_tools.experiments.reports import check_oracle, show_verdicts
 
     show_verdicts(file, check_oracle(file, rtol, atol), rtol, atol, json_file)

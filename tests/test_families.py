@@ -18,7 +18,7 @@ import make_families
 
 import cardkge
 from cardkge_tools.graph import bound_files
-from cardkge_tools.graph.bounds import vocabulary
+from cardkge_tools.graph.bounds import Vocabulary
 
 GENERATOR = make_families.__file__
 FILES = ("train.tsv", "valid.tsv", "test.tsv", "bounds.tsv", "types.tsv", "shapes.ttl")
@@ -250,7 +250,7 @@ def test_a_trained_complex_is_far_above_the_baseline(splits):
 
 def test_every_entity_has_one_class():
     dataset = cardkge.load_dataset("families")
-    found = vocabulary(dataset).types
+    found = Vocabulary.of(dataset).types
     assert not found.notes and found.pairs[:, 0].tolist() == sorted(range(dataset.n_entities))
     sizes = {kind: len(found.members(kind)) for kind in make_families.CLASSES}
     assert sizes == {
@@ -267,7 +267,7 @@ def test_every_entity_has_one_class():
 def test_shapes_hold_beside_the_bounds_and_say_more():
     pytest.importorskip("pyoxigraph")
     dataset = cardkge.load_dataset("families")
-    graph = vocabulary(dataset)
+    graph = Vocabulary.of(dataset)
     files = [dataset.folder / "bounds.tsv", dataset.folder / "shapes.ttl"]
     found, notes = bound_files.read_files(files, graph)
     assert notes == []

@@ -1,7 +1,6 @@
 """True or false: triples with labels, a logistic model of them for each relation, and how good it is.
 
-The triples to be labelled are not known: one that also stands in train is left out of all counts taken there.
-"""
+The triples to be labelled are not known: one that also stands in train is left out of all counts taken there."""
 
 import functools
 from dataclasses import dataclass
@@ -29,16 +28,13 @@ HUB = 50  # facts of an entity; one with more leads to no further neighbours: th
 NEIGHBOURS = 2**22  # looked at together, unless one entity has more: some hundreds of MiB
 
 
-# ------------------------------------------------------------------------------------------------------------------
-# The file
-# ------------------------------------------------------------------------------------------------------------------
+# --- the file
 
 
 def read_labelled(path, entities, relations, skip_unknown=False):
     """(triples (n, 3) int32, labels (n,) bool) of a file, `head, relation, tail, label` a line with tabs between, the
     label 1, 0 or -1. entities, relations: the names of the run. Unknown names are an error that counts them, or, with
-    skip_unknown, their lines are left out with a warning. CardkgeError for a line of another form, and where no triple
-    is left."""
+    skip_unknown, their lines are left out with a warning. CardkgeError for another form, or where no triple is left."""
     ids = [{name: i for i, name in enumerate(names)} for names in (entities, relations, entities)]
     rows, labels, unknown, left = [], [], {}, 0
     for at, (*names, label) in read_fields(path):
@@ -65,9 +61,7 @@ def read_labelled(path, entities, relations, skip_unknown=False):
     return np.array(rows, np.int32), np.array(labels)
 
 
-# ------------------------------------------------------------------------------------------------------------------
-# Features
-# ------------------------------------------------------------------------------------------------------------------
+# --- features
 
 
 class Facts:
@@ -86,9 +80,8 @@ class Facts:
     def parts(self, heads):
         """The places in heads (n,), in order, in parts of about NEIGHBOURS neighbours each."""
         total = np.cumsum(self.reach[heads])
-        return np.split(
-            np.arange(len(heads)), np.searchsorted(total, np.arange(NEIGHBOURS, total.max(initial=0), NEIGHBOURS))
-        )
+        ends = np.searchsorted(total, np.arange(NEIGHBOURS, total.max(initial=0), NEIGHBOURS))
+        return np.split(np.arange(len(heads)), ends)
 
     def neighbours(self, heads):
         """(neighbours (m,), place in heads (n,) of each (m,))."""
@@ -147,8 +140,7 @@ class Facts:
 
 
 def scores_of(model, r, heads, tails, open_side):
-    """Scores of all heads with all tails of relation r, (heads, tails), as the model answers (h, r, ?) (open_side 1) or
-    (?, r, t) (0)."""
+    """Scores (heads, tails) of all heads with all tails of r, answers to (h, r, ?) (open_side 1) or (?, r, t) (0)."""
     if model.reciprocal and not open_side:
         return scores_of(model, r + model.n_relations, tails, heads, 1).T
     entity = model.params["entity"]
@@ -230,9 +222,7 @@ def features(model, bounds, train, triples):
     return Features(relations, score, frequency, np.column_stack(columns))
 
 
-# ------------------------------------------------------------------------------------------------------------------
-# The model of labels
-# ------------------------------------------------------------------------------------------------------------------
+# --- the model of labels
 
 
 def label_loss(x, labels, centre, precision, slopes):
@@ -285,10 +275,9 @@ def best_thresholds(scores, relations, labels, n_relations):
 
     def best(scores, labels):
         values, place = np.unique(scores, return_inverse=True)
-        steps = np.append(-np.inf, (values[1:] + values[:-1]) / 2)  # below all, between neighbours
+        steps = np.concatenate(([-np.inf], (values[1:] + values[:-1]) / 2, [np.inf]))  # also below all, above all
         true = np.bincount(place, labels, len(values))
         false = np.bincount(place, ~labels, len(values))
-        steps = np.append(steps, np.inf)
         right = true.sum() - np.append(0, np.cumsum(true)) + np.append(0, np.cumsum(false))
         return steps[np.argmax(right)]
 
@@ -298,25 +287,19 @@ def best_thresholds(scores, relations, labels, n_relations):
     return found
 
 
-# ------------------------------------------------------------------------------------------------------------------
-# classify
-# ------------------------------------------------------------------------------------------------------------------
+# --- classify
 
 METRICS = "accuracy", "f1", "auc", "brier"
 BASELINE = "log frequency of the tail"
 
 
 def by_labels(of, valid, valid_triples, valid_labels, n_relations):
-    """Learns from valid's labels: ({name of a method: p (n,) of the triples to be labelled}, a line on the choice
-    made).
+    """Learns from valid's labels: ({method: p (n,) of the triples to be labelled}, a line on the choice made).
 
-    of, valid: Features. The model of labels has the name None. A threshold gives p = 1 above it, else 0.
-    """
+    of, valid: Features. The model of labels has the name None. A threshold gives p = 1 above it, else 0."""
     fit = functools.partial(fit_labels, relations=valid.relations, labels=valid_labels, n_relations=n_relations)
-    losses = {
-        precision: cross_validated(valid.columns, valid_triples, valid_labels, n_relations, precision)
-        for precision in PRECISIONS
-    }
+    labelled = valid.columns, valid_triples, valid_labels, n_relations
+    losses = {precision: cross_validated(*labelled, precision) for precision in PRECISIONS}
     precision = min(losses, key=losses.get)
     p = {None: fit(valid.columns, precision=precision)(of.columns, of.relations)}
     for name, column in ((BASELINE, "frequency"), ("Platt", "score")):
@@ -331,8 +314,7 @@ def by_calibration(run, folder, dataset, triples, threads):
     """{name: p (n,)} without labels: the run's calibration, given its bounds and the other triples of train; the
     baseline is the chance that t was drawn by frequency rather than evenly."""
     n, r = len(run.entities), len(run.relations)
-    labelled = KnownTails(triples, n, r)
-    known = KnownTails(dataset.train, n, r).without(labelled)
+    known = KnownTails(dataset.train, n, r).without(KnownTails(triples, n, r))
     calibration = calibrated_run(run, folder).knowing("train")
     excluded = KnownAndLoops(known, without_loops(dataset.train, r))
     answerable = KnownTails(triples[~excluded.has(*triples.T)], n, r)

@@ -77,11 +77,9 @@ def small_png(content):
 
 
 def shortened(name, width, line=100):
-    """A name as lines of text for matplotlib, dollar signs escaped (they begin a formula); a long one loses its
-    middle."""
-    name = name.encode("utf-8", "surrogateescape").decode(
-        "utf-8", "replace"
-    )  # a path may hold bytes of other encodings
+    """A name as lines for matplotlib, dollar signs escaped (they begin a formula); a long one loses its middle."""
+    # a path may hold bytes of other encodings
+    name = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     text = name if len(name) <= width else f"{name[: width // 2]}…{name[1 + width // 2 - width :]}"
     wrapper = textwrap.TextWrapper(line)
     wrapper.wordsep_re = re.compile(r"(\s+|[_/.,][^\s_/.,]*)")  # a line may end before an underscore, say
@@ -163,9 +161,8 @@ def draw_violins(axis, relation, parts):
     for bound in bounds:
         dashed = axis.axhline(bound, color="black", linestyle="--", linewidth=1.5)
     bound = f"({lower:g}, {upper:g})".replace("inf", "∞")
-    axis.set_title(
-        shortened(relation, 42, 21) + (" " if len(relation) < 15 else "\n") + f"{bound}, {parts[0]['subjects']:,} heads"
-    )
+    below = " " if len(relation) < 15 else "\n"
+    axis.set_title(f"{shortened(relation, 42, 21)}{below}{bound}, {parts[0]['subjects']:,} heads")
     axis.set_xticks(range(1, len(parts) + 1), [f"({i})" for i in range(1, len(parts) + 1)])
     axis.set_xlim(0.4, len(parts) + 0.6)
     axis.grid(False, axis="x")
@@ -221,8 +218,7 @@ def plot_lambda(pyplot, points, path, title):
     """The paper's Figure 3: the average mean of X_hr (left axis) and hits@10 (right axis) over the weight lambda.
 
     points: dicts of lambda, x_mean, hits@10 (a fraction), and x_interval and hits@10_interval, the half lengths of the
-    error bars or None; ascending in lambda.
-    """
+    error bars or None; ascending in lambda."""
     with drawing(pyplot, path, 1, 1, (8, 5)) as (figure, axes):
         left, right = axes[0], axes[0].twinx()
         handles = []
@@ -231,9 +227,7 @@ def plot_lambda(pyplot, points, path, title):
             (right, "hits@10", "hits@10_interval", 100, "Hits@10 [%]", math.inf, SECOND),
         ):
             values = [unit * point[name] for point in points]
-            errors = [
-                math.nan if point[interval] is None else unit * point[interval] for point in points
-            ]  # NaN: no bar
+            errors = [math.nan if p[interval] is None else unit * p[interval] for p in points]  # NaN: no bar
             handles.append(axis.errorbar(range(len(points)), values, errors, capsize=5, **style))
             ends = [value + sign * error for value, error in zip(values, errors, strict=True) for sign in (-1, 1)]
             ends = [end for end in ends if end > 0.1 * min(values)]  # a bar to near 0 may run out of a log scale

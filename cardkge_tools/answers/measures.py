@@ -6,17 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cardkge import CardkgeError, checked_triples
-from cardkge_tools.answers.decoding import (
-    Decoder,
-    KnownAndLoops,
-    KnownTails,
-    Scope,
-    acceptable,
-    accepted,
-    room_left,
-    scope_pairs,
-    start_of,
-)
+from cardkge_tools.answers import decoding
+from cardkge_tools.answers.decoding import Decoder, KnownAndLoops, KnownTails, accepted, room_left
 from cardkge_tools.definitions.measures import promised_and_kept
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.graph.spelling import Known
@@ -45,7 +36,7 @@ def cumulative_counts(hits, others):
 
 
 @dataclass(frozen=True)
-class SetOptions(Scope):
+class SetOptions(decoding.Scope):
     """How `evaluate_sets` accepts: candidates with p > least, or as many, best first, as have a mean p of at least
     `precision`. truth: a Truth in place of the scope and of test."""
 
@@ -56,7 +47,7 @@ class SetOptions(Scope):
     @property
     def floor(self):
         """Candidates more probable than this may be accepted."""
-        return self.least if self.precision is None else start_of(self.precision)
+        return self.least if self.precision is None else decoding.start_of(self.precision)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +66,8 @@ def read_truth(path, run):
 
     A name with spaces is read as long as possible. Lines of an unknown head or relation are left out. CardkgeError,
     naming the line: other fields, an unknown tail, numbers that do not add up, the same (h, r) twice, nothing left."""
-    entities, relations = (
-        Known(x, run.prefixes, kind) for x, kind in ((run.entities, "entity"), (run.relations, "relation"))
-    )
+    kinds = (run.entities, "entity"), (run.relations, "relation")
+    entities, relations = (Known(names, run.prefixes, kind) for names, kind in kinds)
     ids = [{name: i for i, name in enumerate(names)} for names in (run.entities, run.relations)]
     words = max((name.count(" ") for name in run.entities), default=0) + 1
     found, seen, strange = [], {}, []
@@ -91,19 +81,16 @@ def read_truth(path, run):
             continue
         tails = _names_in(fields[3].split(), entities, words)
         if None in tails:
-            raise CardkgeError(
-                f"{path}:{at}: {entities.fault(fields[3].split()[tails.index(None)])}; count it among the others"
-            )
+            fault = entities.fault(fields[3].split()[tails.index(None)])
+            raise CardkgeError(f"{path}:{at}: {fault}; count it among the others")
         if int(fields[2]) != len(set(tails)) + int(fields[4]):
-            raise CardkgeError(
-                f"{path}:{at}: the number is {fields[2]}, but {counted(len(set(tails)), 'tail')} and {fields[4]} others"
-                " stand there; correct it, or a name that is there twice"
-            )
+            there = f"{counted(len(set(tails)), 'tail')} and {fields[4]} others stand there"
+            remedy = "correct it, or a name that is there twice"
+            raise CardkgeError(f"{path}:{at}: the number is {fields[2]}, but {there}; {remedy}")
         key = ids[1][pair[1]], ids[0][pair[0]]
         if key in seen:
-            raise CardkgeError(
-                f"{path}:{at}: {pair[0]!r:.80}, {pair[1]!r:.80} for the second time, after line {seen[key]}; keep one"
-            )
+            before = f"for the second time, after line {seen[key]}"
+            raise CardkgeError(f"{path}:{at}: {pair[0]!r:.80}, {pair[1]!r:.80} {before}; keep one")
         seen[key] = at
         found += [(key[1], key[0], ids[0][tail]) for tail in sorted(set(tails))]
     if not seen:
@@ -142,8 +129,7 @@ class Tally:
         self.accepted = {}  # the same, and pairs and tails, of the candidates for which (h, r) has room
 
     def add(self, first, last, decoded, facts, neither, room):
-        """A block of pairs: their Decoded, which candidates are facts (m,), or may be (neither, (m,)), room for new
-        tails (n,)."""
+        """A block of pairs: Decoded, which candidates are facts, or may be (neither), (m,); room for new tails (n,)."""
         p, row, n = decoded.p, decoded.row, last - first
         bins = log_odds_bins(p, self.floor)
         here = self.measured[first:last]
@@ -163,7 +149,7 @@ class Tally:
         self.known[part], self.contradicted[part] = decoded.known, decoded.contradicted
         likely = (p >= 0.1) & counted
         self.likely[first] = p[likely], facts[likely]
-        places = acceptable(decoded, room, self.least)
+        places = decoding.acceptable(decoded, room, self.least)
         self.accepted[first] = p[places], facts[places], first + row[places], decoded.ids[places]
 
     @staticmethod
@@ -176,13 +162,11 @@ def calibration_bins(p, facts, bins=15):
     """Bins of as equal numbers as may be, by p: (mean p, share of facts, number) of each, arrays (bins,)."""
     order = np.argsort(p, kind="stable")
     parts = [part for part in np.array_split(order, bins) if len(part)]
-    rows = [(p[part].mean(), facts[part].mean(), len(part)) for part in parts]
-    return np.array(rows).reshape(-1, 3).T
+    return np.array([(p[part].mean(), facts[part].mean(), len(part)) for part in parts]).reshape(-1, 3).T
 
 
 def evaluate_sets(model, calibration, bounds, dataset, threads=None, progress=None, **options):
-    """How good the answers to all (h, r, ?) in scope, or to those of a Truth, are against test; train and valid are
-    known.
+    """How good the answers to all (h, r, ?) in scope, or to those of a Truth, are against test, given train and valid.
 
     bounds: Bounds (a CountPrior too), (R, 2) or None. options: those of SetOptions. The accepted facts are those that
     `complete` writes: for each (h, r), and then for each (r, t), at most as many as its upper bound leaves room for.
@@ -198,12 +182,11 @@ def evaluate_sets(model, calibration, bounds, dataset, threads=None, progress=No
     irreflexive = without_loops(train, r) & (not how.loops)
 
     def answerable(triples):
-        return KnownTails(triples[~(irreflexive[triples[:, 1]] & (triples[:, 0] == triples[:, 2]))], n, r).without(
-            known
-        )
+        loops = irreflexive[triples[:, 1]] & (triples[:, 0] == triples[:, 2])
+        return KnownTails(triples[~loops], n, r).without(known)
 
     if how.truth is None:
-        heads, relations = scope_pairs(train, n, r, types=how.types)
+        heads, relations = decoding.scope_pairs(train, n, r, types=how.types)
         facts, wanted = KnownTails(test, n, r).without(known), answerable(test)
         measured, unsure = np.ones(len(heads), bool), KnownTails(test[:0], n, r)
     else:
@@ -229,22 +212,17 @@ def evaluate_sets(model, calibration, bounds, dataset, threads=None, progress=No
     p, is_fact, pair, tails = tally.joined(tally.accepted)
     kept = accepted(decoder, np.column_stack((heads[pair], relations[pair], tails)), p, how.precision)
     kept = kept[~unsure.has(heads[pair[kept]], relations[pair[kept]], tails[kept])]
-    measures, details = _measures(
-        tally,
-        (p[kept], is_fact[kept], measured[pair[kept]]),
-        len(facts.keys),
-        np.column_stack((least, limits[:, 1])),
-        true_counts,
-    )
+    p, is_fact, pair = p[kept], is_fact[kept], pair[kept]
+    between = np.column_stack((least, limits[:, 1]))
+    measures, details = _measures(tally, (p, is_fact, measured[pair]), len(facts.keys), between, true_counts)
     if how.truth is not None:
         measures["empty"] = int(np.count_nonzero(~measured))
     of_facts = facts.keys // n % n, facts.keys // n // n
+    by_known = (np.minimum(x, MOST_TAILS) for x in (tally.known, known.count(*of_facts)))
+    kinds = ("relation", r, relations, of_facts[1]), ("known", MOST_TAILS + 1, *by_known)
     details["parts"] = {
-        name: promised_and_kept(number, of_pairs, (of_pairs[pair[kept]], p[kept], is_fact[kept]), parts)
-        for name, number, of_pairs, parts in (
-            ("relation", r, relations, of_facts[1]),
-            ("known", MOST_TAILS + 1, *(np.minimum(x, MOST_TAILS) for x in (tally.known, known.count(*of_facts)))),
-        )
+        name: promised_and_kept(number, of_pairs, (of_pairs[pair], p, is_fact), parts)
+        for name, number, of_pairs, parts in kinds
     }
     return measures, details
 

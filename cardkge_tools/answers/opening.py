@@ -10,7 +10,7 @@ from cardkge import CardkgeError
 from cardkge_tools import SPLITS
 from cardkge_tools.answers.runs import load_run
 from cardkge_tools.graph.bound_files import find_bounds
-from cardkge_tools.graph.graphs import describe_data, name_triples, open_data, same_facts
+from cardkge_tools.graph.graphs import Triples, describe_data, open_data, same_facts, vocabulary_digest
 from cardkge_tools.graph.spelling import id_of
 from cardkge_tools.shell.files import read_fields
 from cardkge_tools.shell.terminal import shown, warn
@@ -32,10 +32,8 @@ def align_dataset(dataset, run, skip_unknown=False):
     CardkgeError counts the names that the run does not know and gives the first three; with skip_unknown their triples
     are left out instead, and a warning of the data set counts them."""
     columns, strangers = [], []
-    for kind, names, known in (
-        (("entity", "entities"), dataset.entities, run.entities),
-        (("relation", "relations"), dataset.relations, run.relations),
-    ):
+    kinds = (("entity", "entities"), ("relation", "relations"))
+    for kind, names, known in zip(kinds, (dataset.entities, dataset.relations), (run.entities, run.relations)):
         ids = {name: i for i, name in enumerate(known)}
         unknown = [name for name in names if name not in ids]
         if unknown:
@@ -43,11 +41,10 @@ def align_dataset(dataset, run, skip_unknown=False):
             strangers.append(f"{len(unknown)} {kind[int(len(unknown) > 1)]} ({some})")
         columns.append(np.array([ids.get(name, -1) for name in names], dtype=np.int32))
     if strangers and not skip_unknown:
-        raise CardkgeError(
-            f"{dataset.folder}: unknown to the run: {' and '.join(strangers)}; give the data that it was trained on,"
-            " train on this data, or leave out the triples that have them (`evaluate --skip-unknown`)"
-        )
-    entity, relation = columns
+        remedy = "give the data that it was trained on, train on this data, or leave out the triples that have them"
+        unknown = f"unknown to the run: {' and '.join(strangers)}"
+        raise CardkgeError(f"{dataset.folder}: {unknown}; {remedy} (`evaluate --skip-unknown`)")
+    (entity, relation), vocabulary = columns, vocabulary_digest(run.entities, run.relations)
     aligned, left = {}, []
     for split in SPLITS:
         h, r, t = np.asarray(getattr(dataset, split)).T
@@ -55,7 +52,7 @@ def align_dataset(dataset, run, skip_unknown=False):
         kept = triples[(triples >= 0).all(1)]
         if len(kept) < len(triples):
             left.append(f"{len(triples) - len(kept)} of {len(triples)} {split} triples")
-        aligned[split] = name_triples(kept, run.entities, run.relations)
+        aligned[split] = Triples.of(kept, vocabulary)
     warnings = dataset.warnings
     if left:
         warnings += (f"left out, for the run does not know {' and '.join(strangers)}: {', '.join(left)}",)
@@ -69,8 +66,7 @@ def open_run(folder, data=None, skip_unknown=False, calibrated=True):
 
 
 def aligned_data(run, folder, data, skip_unknown=False, **where):
-    """`run_data` with the ids of the run; a warning where these are not the run's triples, or it has learnt
-    nothing yet."""
+    """`run_data` with the ids of the run; a warning for triples other than the run's, or if it has learnt nothing."""
     if run.epoch == 0 and not run.settings.joined:
         warn(f"{folder} has completed no epoch: its parameters are random")
     dataset = run_data(run, data, **where)
@@ -80,8 +76,7 @@ def aligned_data(run, folder, data, skip_unknown=False, **where):
         return dataset
     said = len(dataset.warnings)
     aligned = align_dataset(dataset, run, skip_unknown)
-    for message in aligned.warnings[said:]:
-        warn(message)
+    warn(*aligned.warnings[said:])
     return aligned
 
 
@@ -99,8 +94,7 @@ def choose_bounds(bounds, runs, dataset):
     if bounds is None and own:
         return own[0]
     found, notes = find_bounds(bounds or "mined", dataset)
-    for note in notes:
-        warn(note)
+    warn(*notes)
     return found
 
 

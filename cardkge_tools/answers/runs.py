@@ -24,30 +24,11 @@ from cardkge_tools.answers.calibration import ANEW, Calibration, calibration_byt
 from cardkge_tools.definitions.settings import DIMS, OWN_DIM, Settings, fits, option_name
 from cardkge_tools.engine.ranking import check_finite
 from cardkge_tools.graph.bound_files import find_bounds
-from cardkge_tools.graph.bounds import (
-    Bound,
-    GraphBounds,
-    Types,
-    Vocabulary,
-    read_tsv,
-    read_types,
-    tsv_text,
-    types_text,
-    vocabulary,
-)
+from cardkge_tools.graph.bounds import Bound, GraphBounds, Types, Vocabulary, read_tsv, read_types, tsv_text, types_text
 from cardkge_tools.graph.graphs import describe_data, join_names, vocabulary_digest
 from cardkge_tools.graph.rdf import Prefixes, prefixes_text, read_prefixes
-from cardkge_tools.shell.files import (
-    FORMAT_VERSION,
-    REMEDY,
-    check_version,
-    csv_text,
-    json_bytes,
-    read_json,
-    remove_stages,
-    replace_file,
-    replace_files,
-)
+from cardkge_tools.shell import files
+from cardkge_tools.shell.files import REMEDY, json_bytes, read_json, replace_file
 
 SINCE_1_0 = ["schedule", "n3", "reciprocal", "softmax_candidates", "no_loops", "final", "extra_negatives"]
 SINCE_1_0 += ["relation_weight", "joined"]
@@ -106,8 +87,7 @@ def new_model(settings, n_entities, n_relations, initialise=True):
 
 def new_run(settings, dataset, bounds=None):
     """A run before its first step: parameters initialised, entity rows projected. bounds: Bounds, or (R, 2); None: as
-    the settings name them. The run's settings are resolved: those not given follow from the loss and the sizes of the
-    graph."""
+    the settings name them. The settings not given follow from the loss and the sizes of the graph."""
     settings = settings.resolved(dataset.n_entities, dataset.n_relations, len(dataset.train))
     model = new_model(settings, dataset.n_entities, dataset.n_relations)
     model.vocabulary = vocabulary_digest(dataset.entities, dataset.relations)
@@ -116,7 +96,7 @@ def new_run(settings, dataset, bounds=None):
     accumulators = {}
     if settings.optimizer == "adagrad":
         accumulators = {name: np.full_like(array, settings.accumulator) for name, array in model.params.items()}
-    notes, graph = (), vocabulary(dataset)
+    notes, graph = (), Vocabulary.of(dataset)
     if bounds is None:
         bounds, notes = find_bounds(settings.bounds, dataset)
     elif not isinstance(bounds, GraphBounds):
@@ -139,12 +119,9 @@ def is_run(folder):
 def save_run(run, folder):
     """Writes the run to its folder, which is made if need be; other files there stay as they are.
 
-    Either all files are written or none (`replace_files`): a full disk leaves the old state whole. CardkgeError where a
-    parameter is not finite.
-
-    The bytes of model.npz depend on the settings and the state alone, not on time or place (in
-    mid-epoch they hold the seconds that the epoch took so far).
-    """
+    Either all files are written or none (`replace_files`): a full disk leaves the old state whole. The bytes of
+    model.npz depend on the settings and the state alone, not on time or place (in mid-epoch they hold the seconds that
+    the epoch took so far). CardkgeError where a parameter is not finite."""
     check_finite(run.model.params)
     folder = Path(folder)
     contents = {"history.csv": _history_text(run.history).encode(), "config.json": json_bytes(_config(run))}
@@ -161,7 +138,7 @@ def save_run(run, folder):
             raise CardkgeError(f"{folder}: the run is not saved, for its bounds are not read back as they were written")
 
     # not compressed: trained parameters barely shrink
-    replace_files(folder, {"model.npz": lambda file: np.savez(file, **_arrays(run))} | writes, check)
+    files.replace_files(folder, {"model.npz": lambda file: np.savez(file, **_arrays(run))} | writes, check)
 
 
 def save_metrics(run, folder):
@@ -184,15 +161,14 @@ def load_run(folder, calibrated=True):
     """The Run that save_run wrote; calibrated=False: without its calibration, which may be damaged. CardkgeError, which
     names the file, for every fault.
 
-    Nothing is unpickled. Arrays keep their dtype and every bit.
-    """
+    Nothing is unpickled. Arrays keep their dtype and every bit."""
     folder = Path(folder)
     if not os.path.isdir(folder):  # unlike Path's, these take an unreadable path for an absent one
         found = "is a file, not the folder of a run" if os.path.exists(folder) else "no such run"
         raise CardkgeError(f"{folder}: {found}; give a folder that train has written")
     if not os.path.exists(folder / "config.json"):
         raise CardkgeError(f"{folder}: not a run, for it has no config.json; give a folder that train has written")
-    remove_stages(folder)
+    files.remove_stages(folder)
     settings, data = read_config(folder)
     path = folder / "model.npz"
     arrays = _read_arrays(path)
@@ -217,19 +193,12 @@ def load_run(folder, calibrated=True):
         raise CardkgeError(f"{error}; {REMEDY}") from error
     if bounds_digest(bounds) != state.get("bounds"):
         raise CardkgeError(f"{folder / 'bounds.tsv'}: not the bounds that the run was trained with; {REMEDY}")
-    metrics_path = folder / "metrics.json"
-    run = Run(
-        *(settings, entities, relations, model, groups["accumulators"], bounds),
-        types=types,
-        prefixes=prefixes,
-        epoch=state["epoch"],
-        step=state["step"],
-        partial=state["partial"],
-        history=read_history(folder / "history.csv", state["epoch"]),
-        best=best,
-        metrics=read_json(metrics_path) if metrics_path.exists() else None,
-        data=data,
-    )
+    more = {"data": data, "best": best, "types": types, "prefixes": prefixes}
+    run = Run(settings, entities, relations, model, groups["accumulators"], bounds, **more)
+    run.epoch, run.step, run.partial = (state[name] for name in ("epoch", "step", "partial"))
+    run.history = read_history(folder / "history.csv", run.epoch)
+    if (folder / "metrics.json").exists():
+        run.metrics = read_json(folder / "metrics.json")
     if calibrated:
         load_calibration(run, folder)
     return run
@@ -255,19 +224,13 @@ def valid_times(run):
 
 def _settings_dict(run):
     """The settings under their command-line names, dim resolved."""
-    settings = {option_name(f.name): getattr(run.settings, f.name) for f in fields(Settings)}
-    return {**settings, "dim": run.model.dim}
+    return {option_name(f.name): getattr(run.settings, f.name) for f in fields(Settings)} | {"dim": run.model.dim}
 
 
 def _config(run):
     """The content of config.json."""
-    return {
-        "format_version": FORMAT_VERSION,
-        "program": f"cardkge {cardkge.__version__}",
-        "settings": _settings_dict(run),
-        "data": run.data,
-        "epoch": run.epoch,
-    }
+    made_by = {"format_version": files.FORMAT_VERSION, "program": f"cardkge {cardkge.__version__}"}
+    return made_by | {"settings": _settings_dict(run), "data": run.data, "epoch": run.epoch}
 
 
 def _fixed(settings):
@@ -277,27 +240,14 @@ def _fixed(settings):
 
 def _arrays(run):
     """The members of model.npz."""
-    best = {k: v for k, v in run.best.items() if k != "params"} if run.best else None
-    state = {
-        "format_version": FORMAT_VERSION,
-        "settings": _fixed(_settings_dict(run)),
-        "epoch": run.epoch,
-        "step": run.step,
-        "partial": run.partial,
-        "best": best,
-        "data": run.data.get("sha256"),
-        "bounds": bounds_digest(run.bounds),
-    }
-    arrays = {
-        "state": np.frombuffer(json_bytes(state), dtype=np.uint8),
-        "entities": join_names(run.entities),
-        "relations": join_names(run.relations),
-    }
-    groups = {
-        "params": run.model.params,
-        "accumulators": run.accumulators,
-        "best": run.best["params"] if run.best else {},
-    }
+    best = dict(run.best or {})
+    at_best = best.pop("params", {})
+    state = {"format_version": files.FORMAT_VERSION, "settings": _fixed(_settings_dict(run))}
+    state |= {"epoch": run.epoch, "step": run.step, "partial": run.partial, "best": best or None}
+    state |= {"data": run.data.get("sha256"), "bounds": bounds_digest(run.bounds)}
+    arrays = {"state": np.frombuffer(json_bytes(state), dtype=np.uint8)}
+    arrays |= {"entities": join_names(run.entities), "relations": join_names(run.relations)}
+    groups = {"params": run.model.params, "accumulators": run.accumulators, "best": at_best}
     for group, members in groups.items():
         for name, array in sorted(members.items()):
             arrays[f"{group}.{name}"] = np.ascontiguousarray(array)
@@ -345,7 +295,7 @@ def read_config(folder):
     """The Settings of a saved run, and the `describe_data` of its data. CardkgeError as `load_run`."""
     path = Path(folder) / "config.json"
     config = read_json(path)
-    check_version(path, config.get("format_version"))
+    files.check_version(path, config.get("format_version"))
     parts = [config.get("settings"), config.get("data")]
     kinds = typing.get_type_hints(Settings)
     sizes = dict.fromkeys(("entities", "relations", *SPLITS), int)
@@ -360,9 +310,8 @@ def read_config(folder):
             raise CardkgeError(f"{path}: {name!r} in {part!r} is {fault}; {REMEDY}")
         for name, kind in expected.items():
             if not fits(found[name], kind):
-                raise CardkgeError(
-                    f"{path}: {name!r} is {found[name]!r}, expected {getattr(kind, '__name__', kind)}; {REMEDY}"
-                )
+                kind = getattr(kind, "__name__", kind)
+                raise CardkgeError(f"{path}: {name!r} is {found[name]!r}, expected {kind}; {REMEDY}")
     try:
         settings = Settings(**{name: parts[0][option_name(name)] for name in kinds})
     except CardkgeError as error:
@@ -387,7 +336,7 @@ def _parse_state(path, arrays, settings):
     """The member `state` of model.npz, its types checked."""
     try:
         state = json.loads(arrays["state"].tobytes().decode())
-        check_version(path, state["format_version"])
+        files.check_version(path, state["format_version"])
         best = state["best"]
         counts = [state["epoch"], state["step"], *([best["epoch"]] if best else [])]
         floats = [*state["partial"].values(), *(best.values() if best else [])]
@@ -397,15 +346,12 @@ def _parse_state(path, arrays, settings):
             raise ValueError("a sum is no number")
         stored = OF_1_0 | state["settings"]
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise CardkgeError(f"{path}: its state is damaged ({reason}); {REMEDY}") from error
+        raise CardkgeError(f"{path}: its state is damaged ({' '.join(str(error).split())}); {REMEDY}") from error
     given = {option_name(f.name): getattr(settings, f.name) for f in fields(Settings)}
     for name, value in _fixed(given).items():
         if stored.get(name) != value:
-            raise CardkgeError(
-                f"{path}: trained with {name} = {stored.get(name)!r}, but config.json says "
-                f"{value!r}; correct config.json, or remove its folder and train again"
-            )
+            differs = f"trained with {name} = {stored.get(name)!r}, but config.json says {value!r}"
+            raise CardkgeError(f"{path}: {differs}; correct config.json, or remove its folder and train again")
     return state
 
 
@@ -428,7 +374,7 @@ def _history_text(history):
     """history.csv: a line for each epoch; columns in order of first appearance, empty where absent."""
     columns = list(dict.fromkeys(["epoch", *(name for record in history for name in record)]))
     rows = [{name: int(x) if name == "epoch" else float(x) for name, x in record.items()} for record in history]
-    return csv_text(columns, rows)
+    return files.csv_text(columns, rows)
 
 
 def read_history(path, epochs):

@@ -57,12 +57,10 @@ def _most_missing(source, limit):
     return "" if source == "numbers" or math.isinf(limit) else f"{limit:,.0f}"
 
 
-# ------------------------------------------------------------------------------------------------------------------
-# evaluate --sets
-# ------------------------------------------------------------------------------------------------------------------
+# --- evaluate --sets
 
 KNOWN_TAILS = [str(k) for k in range(MOST_TAILS)] + [f"{MOST_TAILS} or more"]
-SHARES = "ap", "best_f1", "f1", "precision", "recall"  # shown in percent
+SHARES = "ap", "best_f1", "f1", "precision", "mean_probability", "recall", "ece", "out_of_bounds"  # shown in percent
 
 
 @dataclass(frozen=True)
@@ -137,14 +135,10 @@ def named_parts(names, parts):
 
 def show_parts(by, parts):
     """The table of `named_parts`."""
-    rows = [
-        [
-            name,
-            *(f"{part[key]:,}" for key in ("pairs", "accepted", "facts")),
-            *map(_percent, (part["promised"], part["kept"])),
-        ]
-        for name, part in parts.items()
-    ]
+    rows = []
+    for name, part in parts.items():
+        counts = [f"{part[key]:,}" for key in ("pairs", "accepted", "facts")]
+        rows.append([name, *counts, _percent(part["promised"]), _percent(part["kept"])])
     click.echo()
     table(rows, [{"known": "known tails"}.get(by, by), "(h, r)", "accepted", "facts", "promised", "kept"])
 
@@ -168,24 +162,20 @@ def warn_of_parts(run, parts, truth):
 def show_facts(measures, conditioned, truth, what_counts):
     """The measures of `evaluate_sets` as a table, with an explanation of each."""
     names = ("fact of test", "facts of test") if truth is None else ("fact that is missing", "facts that are missing")
-    percent = {name: "-" if measures[name] is None else f"{100 * measures[name]:.2f} %" for name in SHARES}
+    percent = {name: _percent(measures[name]) for name in SHARES}
     threshold = measures["threshold"]
     rows = [
         ["average precision", percent["ap"], f"of all candidates of {measures['pairs']:,} (h, r)"],
         ["best F1", percent["best_f1"], f"at the threshold that suits {'test' if truth is None else 'them'} best"],
         ["F1", percent["f1"], f"of {measures['accepted']:,} accepted, against {counted(measures['facts'], *names)}"],
         ["precision", percent["precision"], what_counts],
-        ["mean probability", _percent(measures["mean_probability"]), "of the accepted: the precision that is promised"],
+        ["mean probability", percent["mean_probability"], "of the accepted: the precision that is promised"],
         ["recall", percent["recall"], "" if threshold is None else f"accepted down to p = {threshold:.3f}"],
-        ["calibration error", f"{100 * measures['ece']:.2f} %", "15 bins of the candidates with p >= 0.1"],
+        ["calibration error", percent["ece"], "15 bins of the candidates with p >= 0.1"],
         ["Brier score", f"{measures['brier']:.4f}", f"sum over candidates, per {names[0]}"],
         ["log loss", f"{measures['log_loss']:.4f}", "the same"],
         ["count error", f"{measures['count_mae']:.4f}", f"known facts alone: {measures['known_count_mae']:.4f}"],
-        [
-            "out of bounds",
-            f"{100 * measures['out_of_bounds']:.2f} %",
-            "expected counts" if conditioned else "no bounds",
-        ],
+        ["out of bounds", percent["out_of_bounds"], "expected counts" if conditioned else "no bounds"],
         ["contradicted", f"{measures['contradicted']:,}", "(h, r) with more known tails than their bound allows"],
     ]
     table(rows, ["", "", ""], "lrl", "plain")
@@ -195,9 +185,7 @@ def _percent(value):
     return "-" if value is None else f"{100 * value:.2f} %"
 
 
-# ------------------------------------------------------------------------------------------------------------------
-# predict
-# ------------------------------------------------------------------------------------------------------------------
+# --- predict
 
 
 @dataclass(frozen=True)
@@ -213,12 +201,11 @@ class Shown:
 
     def of(self, completions):
         """An iterator over the completions to show."""
-        shown = (
-            each
-            for each in completions
-            if each.probability >= self.min_probability and not (self.hide_known and each.known_in)
-        )
-        return itertools.islice(shown, self.top)
+
+        def is_shown(each):
+            return each.probability >= self.min_probability and not (self.hide_known and each.known_in)
+
+        return itertools.islice(filter(is_shown, completions), self.top)
 
 
 def show_completions(folder, query, shown, data, json_file=None):
@@ -268,9 +255,8 @@ def _expected(what, count, hidden=0):
 def say_contradicted(count):
     """A line where the bound of a Count cannot hold: it is left out of account, and nothing new is expected."""
     if count.contradicted:
-        why = (
-            f"{counted(count.known, 'is', 'are')} known" if count.known > count.bound[1] else "too few can be answered"
-        )
+        known = f"{counted(count.known, 'is', 'are')} known"
+        why = known if count.known > count.bound[1] else "too few can be answered"
         click.echo(f"the data contradicts this bound ({why}): it is ignored, and nothing new is predicted")
 
 

@@ -8,8 +8,7 @@ import numpy as np
 def auc(scores, labels):
     """The area below the ROC curve: the chance that a true triple scores above a false one, ties counting half.
 
-    scores (n,), labels (n,) bool. None where all labels are alike.
-    """
+    scores (n,), labels (n,) bool. None where all labels are alike."""
     _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
     true, n = np.asarray(labels, bool), np.count_nonzero(labels)
     if not 0 < n < len(true):
@@ -21,8 +20,7 @@ def auc(scores, labels):
 def label_metrics(p, labels):
     """How good probabilities p (n,) are of labels (n,) bool, n > 0: {"accuracy", "f1", "auc", "brier"}.
 
-    A triple is taken for true where p > 0.5; f1 is that of the true ones, 0 where no triple is true or taken for true.
-    """
+    A triple is taken for true where p > 0.5; f1 is that of the true ones, 0 where none is true or taken for true."""
     p, labels = np.asarray(p, np.float64), np.asarray(labels, bool)
     said = p > 0.5
     right = np.count_nonzero(said & labels)
@@ -88,9 +86,8 @@ def calibration_error(p, facts, least=0.1, bins=15):
     p, facts = np.asarray(p, np.float64), np.asarray(facts, bool)
     order = np.argsort(p, kind="stable")
     order = order[p[order] >= least]
-    distances = [
-        len(part) * abs(p[part].mean() - facts[part].mean()) for part in np.array_split(order, bins) if len(part)
-    ]
+    parts = [part for part in np.array_split(order, bins) if len(part)]
+    distances = [len(part) * abs(p[part].mean() - facts[part].mean()) for part in parts]
     return float(sum(distances) / max(len(order), 1))
 
 
@@ -141,8 +138,7 @@ def promised_and_kept(n_parts, pairs, accepted, facts):
 
 
 def broken_promises(accepted, promised, kept, fewest=100, points=0.08):
-    """The parts with at least `fewest` accepted whose promised and kept, (n,) each, differ by more than `points`; the
-    worst first."""
+    """The parts with at least `fewest` accepted whose promised and kept, (n,), differ by over `points`; worst first."""
     distance = np.where(np.asarray(accepted) >= fewest, np.abs(np.asarray(promised, float) - kept), 0)
     order = np.argsort(-distance, kind="stable")
     return order[distance[order] > points]

@@ -10,19 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+import cardkge
 import kernels
-from cardkge import (
-    INCLUSIONS,
-    POOLS,
-    SAMPLINGS,
-    CardkgeError,
-    batch_limits,
-    bounded_relations,
-    chosen,
-    corruptions,
-    object_probabilities,
-    triple_keys,
-)
+from cardkge import CardkgeError, batch_limits, bounded_relations, chosen, corruptions, triple_keys
 from cardkge_tools.definitions.softmax import group_keys, queries_of, shuffle_queries, step_candidates
 
 
@@ -31,8 +21,7 @@ class Threads:
 
     The ranges do not depend on the number of threads, and no two of them write the same element. BLAS, which computes
     NumPy's matrix products, rounds differently on one thread and on several: for the same bits everywhere set
-    OPENBLAS_NUM_THREADS=1 before NumPy is imported, as cli.py does.
-    """
+    OPENBLAS_NUM_THREADS=1 before NumPy is imported, as cli.py does."""
 
     def __init__(self, count=None):
         self.count = count_cores() if count is None else count
@@ -54,8 +43,7 @@ class Threads:
             self.pool.shutdown()
 
     def run(self, function, total, *arguments, size, beside=()):
-        """Calls function(first, last, *arguments) for ranges of range(total) of length `size`, the last perhaps
-        shorter.
+        """Calls function(first, last, *arguments) for ranges of range(total) of `size`, the last perhaps shorter.
 
         beside: functions without arguments, called halfway: earlier, a `start`ed function may hold Python's lock;
         later, a thread would have no other work."""
@@ -148,17 +136,14 @@ class Batches:
         return batch
 
 
-# ------------------------------------------------------------------------------------------------------------------
-# The paper's losses: triples, their corruptions, and the regulariser's samples
-# ------------------------------------------------------------------------------------------------------------------
+# --- the paper's losses: triples, their corruptions, and the regulariser's samples
 
 
 @dataclass(frozen=True)
 class Sample:
     """The regulariser's sample of a step, a row for each of B relations: subjects (B, mu) int32, the first counts[b] of
     each row, then padding; objects (B, omega) int32 with their weights (B, omega) float64, 0 for padding, which is
-    last. The subjects are heads and the objects tails; for bounds on the heads of a tail (`inverse`) they swap.
-    """
+    last. The subjects are heads and the objects tails; for bounds on the heads of a tail (`inverse`) they swap."""
 
     relations: np.ndarray
     subjects: np.ndarray
@@ -215,9 +200,7 @@ class TripleBatches:
         ]
 
 
-# ------------------------------------------------------------------------------------------------------------------
-# Softmax: queries, and the candidates that answer them
-# ------------------------------------------------------------------------------------------------------------------
+# --- softmax: queries, and the candidates that answer them
 
 
 @dataclass(frozen=True)
@@ -291,8 +274,8 @@ class ObjectSampler:
     grows with the sample, not with N; the memory grows with the triples, not with R x N."""
 
     def __init__(self, kind, triples, n_entities, n_relations, objects=100, inclusion="frequency"):
-        chosen("sampling", kind, SAMPLINGS)
-        chosen("inclusion", inclusion, INCLUSIONS)
+        chosen("sampling", kind, cardkge.SAMPLINGS)
+        chosen("inclusion", inclusion, cardkge.INCLUSIONS)
         if objects < 1:
             raise CardkgeError(f"objects must be at least 1, found {objects}")
         self.kind, self.inclusion, self.n_entities, self.triples = kind, inclusion, n_entities, triples
@@ -300,9 +283,8 @@ class ObjectSampler:
         # (relation, tail) of every train triple as relation * N + tail, sorted; the distinct ones, and how often each
         keys, starts = np.sort(triples[:, 1].astype(np.int64) * n_entities + triples[:, 2]), np.arange(n_relations + 1)
         pairs, counts = np.unique(keys, return_counts=True)
-        self.keys, self.pairs, self.counts = (
-            np.append(part, end) for part, end in ((keys, -1), (pairs, -1), (counts, 0))
-        )
+        ends = (keys, -1), (pairs, -1), (counts, 0)
+        self.keys, self.pairs, self.counts = (np.append(part, end) for part, end in ends)
         self.triple_starts, self.starts = (np.searchsorted(part, starts * n_entities) for part in (keys, pairs))
         self.marks = np.zeros(n_entities, np.uint8)
         self.tables = {}
@@ -310,7 +292,7 @@ class ObjectSampler:
     def probabilities(self, relation):
         """(N,) float64: `object_probabilities` of this sampler."""
         sizes = self.n_entities, self.omega
-        return object_probabilities(self.kind, self.triples, relation, *sizes, self.inclusion)
+        return cardkge.object_probabilities(self.kind, self.triples, relation, *sizes, self.inclusion)
 
     def draw(self, rng, relations):
         """One sample for each relation: (objects (B, width) int32, weights (B, width) float64). A shorter sample is
@@ -320,8 +302,7 @@ class ObjectSampler:
         if self.kind == "exact":
             return np.tile(np.arange(n, dtype=np.int32), (size, 1)), np.ones((size, n))
         if self.kind == "uniform":
-            takes = np.full(size, self.omega)
-            objects = distinct(rng, np.full(size, n), takes, self.marks)
+            objects = distinct(rng, np.full(size, n), np.full(size, self.omega), self.marks)
             return objects.reshape(size, -1), np.ones((size, self.omega))
         if self.kind == "importance":
             return self._draw_importance(rng, relations[:, None])
@@ -380,7 +361,7 @@ class SubjectSampler:
     (pool="relation") or from all entities ("entities")."""
 
     def __init__(self, pool, triples, n_entities, n_relations, subjects=10):
-        chosen("subject_pool", pool, POOLS)
+        chosen("subject_pool", pool, cardkge.POOLS)
         if subjects < 1:
             raise CardkgeError(f"subjects must be at least 1, found {subjects}")
         self.mu = subjects

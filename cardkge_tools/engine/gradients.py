@@ -71,9 +71,7 @@ def with_objective(model, settings, gradients, loss, penalty, n3=None):
     return parts | {"objective": loss + l2 + (n3 or 0.0) + settings.penalty_weight * penalty}
 
 
-# ------------------------------------------------------------------------------------------------------------------
-# Any model: the definitions as they are written
-# ------------------------------------------------------------------------------------------------------------------
+# --- any model: the definitions as they are written
 
 
 class PlainGradients:
@@ -96,9 +94,7 @@ class PlainGradients:
         return parts, {name: Rows.of_all(values) for name, values in gradients.items()}
 
 
-# ------------------------------------------------------------------------------------------------------------------
-# The paper's losses
-# ------------------------------------------------------------------------------------------------------------------
+# --- the paper's losses
 
 
 @dataclass
@@ -138,8 +134,7 @@ class SampledGradients:
 
     A step numbers the distinct entities of the batch; scores every example, with its loss and coefficient d loss / d
     score (`kernels.loss_units`), and beside that finds the regulariser's gradients; then adds up the gradient of each
-    distinct entity over its occurrences in both (`kernels.entity_gradients`).
-    """
+    distinct entity over its occurrences in both (`kernels.entity_gradients`)."""
 
     def __init__(self, model, settings, bounds, threads):
         self.model, self.settings, self.bounds, self.threads = model, settings, bounds, threads
@@ -343,9 +338,7 @@ def conjugate(r, inverse, model):
     return np.concatenate((real, -imaginary), axis=-1)
 
 
-# ------------------------------------------------------------------------------------------------------------------
-# Rows and their products
-# ------------------------------------------------------------------------------------------------------------------
+# --- rows and their products
 
 
 def take(table, ids):

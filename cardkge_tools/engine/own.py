@@ -25,9 +25,8 @@ def use_model(name):
     its name in settings. CardkgeError, one line, for any fault of file or class."""
     path, separator, class_name = name.rpartition(":")
     if not separator or not path.endswith(".py") or not class_name.isidentifier():
-        raise CardkgeError(
-            f"{name!r} names no class in a file: expected PATH.py:CLASS, such as models/transe.py:TransE"
-        )
+        expected = "PATH.py:CLASS, such as models/transe.py:TransE"
+        raise CardkgeError(f"{name!r} names no class in a file: expected {expected}")
     found = getattr(run_file(path), class_name, None)
     if found is None:
         raise CardkgeError(f"{path}: it has no class {class_name}")
@@ -91,8 +90,7 @@ def fault_of(error):
 
 @np.errstate(all="ignore")
 def check_class(found, where):
-    """CardkgeError unless `found` is a subclass of Model with the five methods, whose results are finite and have the
-    right shapes and dtypes."""
+    """CardkgeError unless `found` is a Model whose five methods give finite arrays of the right shapes and dtypes."""
     if not (isinstance(found, type) and issubclass(found, Model)):
         raise CardkgeError(f"{where} is no subclass of cardkge.Model; write class NAME(cardkge.Model)")
     missing = [name for name in METHODS if not callable(getattr(found, name, None))]
@@ -108,8 +106,7 @@ def check_class(found, where):
 
 
 def check_tables(model, sizes, dtype):
-    """CardkgeError unless params are arrays of the dtype with the shapes in `shapes`, a row for each entity and
-    relation."""
+    """CardkgeError unless params are arrays of the dtype with the `shapes`, a row for each entity and relation."""
     missing = [name for name in ("params", "n_entities", "n_relations", "dim", "dtype") if not hasattr(model, name)]
     if missing:
         raise CardkgeError(f"it has no {', '.join(missing)}; call super().__init__ in __init__")

@@ -20,20 +20,16 @@ def check_finite(arrays, where="the model"):
         parts = np.array_split(array.ravel(), array.size // 2**20 + 1)  # one mask would be as large as the table
         bad = array.size - sum(np.count_nonzero(np.isfinite(part)) for part in parts)
         if bad:
-            raise CardkgeError(
-                f"{where}: {bad} of the {array.size} values of {name} are NaN or infinite; "
-                "train again, for instance with a smaller learning rate"
-            )
+            what = f"{bad} of the {array.size} values of {name} are NaN or infinite"
+            raise CardkgeError(f"{where}: {what}; train again, for instance with a smaller learning rate")
 
 
 def check_vocabulary(model, triples):
-    """CardkgeError where the triples have another vocabulary than the model, as data loaded apart from the run may
-    have."""
+    """CardkgeError where the triples have another vocabulary than the model, as of data loaded apart from the run."""
     ours, theirs = getattr(model, "vocabulary", None), getattr(triples, "vocabulary", None)
     if None not in (ours, theirs) and ours != theirs:
-        raise CardkgeError(
-            "triples: their ids stand for other names than the run's; align_dataset(dataset, run) gives them its ids"
-        )
+        remedy = "align_dataset(dataset, run) gives them its ids"
+        raise CardkgeError(f"triples: their ids stand for other names than the run's; {remedy}")
 
 
 class Queries(typing.NamedTuple):
@@ -49,8 +45,7 @@ def scored_blocks(model, queries, threads, consume, batch_size=None, progress=No
 
     Each thread keeps one block in memory: `batch_size` queries, by default 64, or fewer where N is large. columns: how
     many entities at once, None for all; with it consume(first, last, scores, start) gets the entities from `start` on,
-    one tile of a block after the other.
-    """
+    one tile of a block after the other."""
     ids, relations, open_side = queries
     n, entity, relation = model.n_entities, model.params["entity"], model.params["relation"]
     block, width = batch_size or max(1, min(64, 2**24 // n)), min(columns or n, n)
@@ -119,11 +114,8 @@ def exact_scores(model, relation, head=None, tail=None):
 
 def longest_row(rows):
     """The largest norm of the rows of a matrix, in float64."""
-    squares = [
-        np.einsum("ij,ij->i", part, part, dtype=np.float64).max()
-        for part in np.array_split(rows, len(rows) // 4096 + 1)
-    ]
-    return float(np.sqrt(max(squares)))
+    parts = np.array_split(rows, len(rows) // 4096 + 1)
+    return float(np.sqrt(max(np.einsum("ij,ij->i", part, part, dtype=np.float64).max() for part in parts)))
 
 
 def rounding_bounds(model, tables, triples, side, longest):
@@ -184,8 +176,7 @@ class Candidates:
     """The entities among which a right answer, itself always a candidate, is ranked.
 
     loopless (R,) bool: the irreflexive relations, where the given entity is not a candidate. among: (heads, tails) as
-    `ranges` gives them; None for all entities.
-    """
+    `ranges` gives them; None for all entities."""
 
     loopless: np.ndarray | None = None
     among: tuple | None = None
@@ -230,8 +221,7 @@ def rank_triples(model, triples, known=None, ties="realistic", threads=None, pro
 
 
 class Questions:
-    """The queries of triples (n, 3) with their head (side 0) or tail (1) open: counts of the entities that beat the
-    answer."""
+    """The queries of triples (n, 3) with head (side 0) or tail (1) open: counts of entities that beat the answer."""
 
     def __init__(self, model, triples, side, known, tables, longest, candidates):
         self.model, (self.tables, self.tail_offset) = model, tables
@@ -331,8 +321,7 @@ def phi_of(model, triple, side, entities):
 def true_answers(triples, known, side, model):
     """The filter: the known answers to the query of each triple with its head (side 0) or tail (1) open.
 
-    Returns (starts, stops, ids): ids[starts[i] : stops[i]] are those of triple i, each once, its own answer among them.
-    """
+    Returns (starts, stops, ids): ids[starts[i] : stops[i]] are those of triple i, each once, its own among them."""
     n = model.n_entities
 
     def questions(part):
@@ -359,8 +348,7 @@ def evaluate(model, triples, known=None, ties="realistic", threads=None, progres
 
 def completions(model, relation, head=None, tail=None):
     """All entities as the tail of (head, relation, ?) or the head of (?, relation, tail), likeliest first, ties by id:
-    (ids, probabilities, scores), a list of N each. Raises CardkgeError for ids out of range, and unless exactly one of
-    head and tail is given."""
+    (ids, probabilities, scores), a list of N each. CardkgeError for ids out of range, or both or none of head, tail."""
     if (head is None) == (tail is None):
         raise CardkgeError("a completion needs a head or a tail, and not both")
     scores = exact_scores(model, relation, head, tail)
@@ -374,8 +362,7 @@ def cardinality_violations(model, bounds, triples, threads=None, progress=None):
     bounds: Bounds, or (R, 2). A bound of an inverse is on X_rt, the sum over heads, for the tails of r in `triples`.
     Returns a dict for each bounded relation that has subjects: relation (id), inverse, lower, upper (the least and the
     largest of its subjects), subjects (how many), outside (share of X outside the subject's bounds), mean, quartiles
-    (3,), heads (n,) ids of the subjects, sums (n,) their X, float64.
-    """
+    (3,), heads (n,) ids of the subjects, sums (n,) their X, float64."""
     check_finite(model.params)
     check_vocabulary(model, triples)
     triples = checked_triples(triples, model.n_entities, model.n_relations)

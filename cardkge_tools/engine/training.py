@@ -6,20 +6,9 @@ import time
 
 import numpy as np
 
+import cardkge
 import kernels
-from cardkge import (
-    OPTIMIZERS,
-    PROJECTIONS,
-    CardkgeError,
-    adagrad_step,
-    checked_triples,
-    chosen,
-    learning_rate,
-    metrics,
-    project_rows,
-    training_bounds,
-    update_params,
-)  # fmt: skip
+from cardkge import CardkgeError, checked_triples, chosen
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.batches import Batches, QueryBatches, Threads, TripleBatches
 from cardkge_tools.engine.gradients import OWN, PlainGradients, SampledGradients, kind_of
@@ -35,12 +24,11 @@ class Trainer:
     """One training step at a time: the gradients of a batch, then one update.
 
     settings.loss and the model's class choose the gradients. `TripleBatches` draws the batches of the paper's losses,
-    `QueryBatches` those of softmax.
-    """
+    `QueryBatches` those of softmax."""
 
     def __init__(self, model, accumulators, settings, bounds, triples, threads):
         self.model, self.accumulators, self.settings, self.threads = model, accumulators, settings, threads
-        self.bounds = training_bounds(bounds, settings, model.n_relations)
+        self.bounds = cardkge.training_bounds(bounds, settings, model.n_relations)
         loopless = without_loops(triples, model.n_relations) if settings.no_loops else None
         if kind_of(model) is OWN:
             self.gradients = PlainGradients(model, settings, self.bounds, loopless)
@@ -54,8 +42,7 @@ class Trainer:
         """One update of the parameters, in place, at this learning rate (None: settings.learning_rate).
 
         Returns the objective and its parts, the dict of `objective` or `softmax_objective`. Raises NonFinite, and
-        changes no parameter, if the objective or a parameter after the step is not finite.
-        """
+        changes no parameter, if the objective or a parameter after the step is not finite."""
         parts, gradients = self.gradients(batch)
         if not math.isfinite(parts["objective"]):
             raise NonFinite(f"the objective is {parts['objective']}")
@@ -65,7 +52,7 @@ class Trainer:
     def update(self, gradients, rate):
         """One step of the optimiser, and the projection, on the rows that have a gradient: name -> `Rows`."""
         settings, own, taken = self.settings, kind_of(self.model) is OWN, []
-        adagrad = chosen("optimizer", settings.optimizer, OPTIMIZERS) is adagrad_step
+        adagrad = chosen("optimizer", settings.optimizer, cardkge.OPTIMIZERS) is cardkge.adagrad_step
         # AdaGrad moves a number by at most the rate if the gradient is finite. Other steps may have to be undone.
         largest = max(rate, settings.l2, settings.penalty_weight)
         if own or not adagrad or largest > np.finfo(self.model.dtype).max ** 0.25:
@@ -82,13 +69,13 @@ class Trainer:
         """`update_params`; returns whether all parameters are finite."""
         params = self.model.params
         dense = {name: rows.values.reshape(params[name].shape) for name, rows in gradients.items()}
-        update_params(self.model, self.accumulators, dense, self.settings, rate)
+        cardkge.update_params(self.model, self.accumulators, dense, self.settings, rate)
         return all(np.isfinite(array).all() for array in params.values())
 
     def update_rows(self, gradients, rate, adagrad):
         """The same by `kernels.update_rows`; returns whether all rows are finite."""
         dtype, faults = self.model.dtype, np.zeros(1, np.uint8)
-        unit = chosen("project", self.settings.project, PROJECTIONS) is project_rows
+        unit = chosen("project", self.settings.project, cardkge.PROJECTIONS) is cardkge.project_rows
         for name, rows in gradients.items():
             table = np.atleast_2d(self.model.params[name])  # `output` is one row
             accumulator = np.atleast_2d(self.accumulators[name]) if adagrad else table  # SGD's kernel leaves it alone
@@ -121,7 +108,7 @@ def train(run, dataset, threads=None, on_epoch=None, on_step=None, stop=None):
                 return "patience"
             began = time.perf_counter()
             while run.step < batches.steps:
-                rate = learning_rate(settings, run.epoch, run.step / batches.steps)
+                rate = cardkge.learning_rate(settings, run.epoch, run.step / batches.steps)
                 take_step(run, trainer, batches.take(run.epoch, run.step), rate)
                 if on_step:
                     on_step(run, run.step, batches.steps)
@@ -152,10 +139,9 @@ def check_sizes(run, dataset):
     """CardkgeError unless the data has as many entities and relations as the run, and its ids are among them."""
     sizes = dataset.n_entities, dataset.n_relations
     if sizes != (run.model.n_entities, run.model.n_relations):
-        raise CardkgeError(
-            f"the data has {sizes[0]} entities and {sizes[1]} relations, the run {run.model.n_entities} and"
-            f" {run.model.n_relations}: train on the data of the run"
-        )
+        found = f"the data has {sizes[0]} entities and {sizes[1]} relations"
+        expected = f"the run {run.model.n_entities} and {run.model.n_relations}"
+        raise CardkgeError(f"{found}, {expected}: train on the data of the run")
     checked_triples(dataset.train, *sizes)
 
 
@@ -167,24 +153,22 @@ def take_step(run, trainer, batch, rate):
     except NonFinite as error:
         hint = " or --project unit" if settings.project == "none" else ""
         hint = ", --relation-weight" * bool(settings.relation_weight) + hint
-        raise NonFinite(
-            f"{error} at epoch {run.epoch + 1}, step {run.step + 1}; use a smaller learning rate (it is"
-            f" {settings.learning_rate:g}), l2 or lambda{hint}"
-        ) from None
+        where = f"{error} at epoch {run.epoch + 1}, step {run.step + 1}"
+        smaller = f"a smaller learning rate (it is {settings.learning_rate:g}), l2 or lambda"
+        raise NonFinite(f"{where}; use {smaller}{hint}") from None
     for name, value in parts.items():
         run.partial[name] = run.partial.get(name, 0.0) + value
     run.step += 1
 
 
 def validate(run, dataset, threads):
-    """After an epoch: (the metrics on valid for its record, the best state so far). No metrics where no validation is
-    due."""
+    """After an epoch: (the metrics on valid for its record, none if no validation is due; the best state so far)."""
     epoch, best = run.epoch + 1, run.best
     if not run.settings.validate_every or epoch % run.settings.validate_every:
         return {}, best
     loopless = without_loops(dataset.train, dataset.n_relations) if run.settings.no_loops else None
     ranks = rank_triples(run.model, dataset.valid, dataset.known, threads=threads, candidates=Candidates(loopless))
-    found, order = metrics(ranks["filtered"]), best_first(run.settings.loss)
+    found, order = cardkge.metrics(ranks["filtered"]), best_first(run.settings.loss)
     if best is None or order(found) > order(best):
         params = {name: array.copy() for name, array in run.model.params.items()}
         best = {"epoch": epoch, "mrr": found["mrr"], "hits@10": found["hits@10"], "params": params}

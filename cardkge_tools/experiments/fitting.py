@@ -64,15 +64,12 @@ def resume_run(folder, given, threads, calibrated=True):
 
 
 def data_of(run, folder):
-    """The Dataset of a run with the run's ids, and whether its lines are in the order that they had. CardkgeError where
-    the facts are others."""
+    """The Dataset of a run with its ids, and whether the lines have kept their order. CardkgeError for other facts."""
     dataset = run_data(run)
     found = describe_data(dataset)
     if not same_facts(found, run.data):
-        raise CardkgeError(
-            f"{dataset.folder}: the data has changed since {folder} was trained on it; "
-            "give the old data with --data, or train anew"
-        )
+        remedy = "give the old data with --data, or train anew"
+        raise CardkgeError(f"{dataset.folder}: the data has changed since {folder} was trained on it; {remedy}")
     same = found["sha256"] == run.data["sha256"]
     return dataset if same else align_dataset(dataset, run), same
 
@@ -89,9 +86,8 @@ def train_final(source, out, force, threads, data, model):
     run, dataset = open_run(source, data)
     refuse_joined(run, source)
     if model not in (None, run.settings.model):
-        raise click.UsageError(
-            f"--model cannot change in a final run: {source} has {run.settings.model}, given {model}."
-        )
+        found = f"{source} has {run.settings.model}, given {model}"
+        raise click.UsageError(f"--model cannot change in a final run: {found}.")
     if run.settings.final:
         raise CardkgeError(f"{source} is a final run already; give the run that it was made of")
     epochs = run.best["epoch"] if run.best else run.epoch
@@ -109,9 +105,8 @@ def train_final(source, out, force, threads, data, model):
 def refuse_joined(run, folder):
     """CardkgeError for the mean of several runs, which no step would improve."""
     if run.settings.joined:
-        raise CardkgeError(
-            f"{folder} is the mean of {run.settings.joined} runs, and not trained; train these, and join them"
-        )
+        mean = f"the mean of {run.settings.joined} runs"
+        raise CardkgeError(f"{folder} is {mean}, and not trained; train these, and join them")
 
 
 def update_settings(run, given):
@@ -149,8 +144,7 @@ def fit(run, dataset, folder, threads, calibrated=True):
         run.settings = replace(run.settings, data=os.path.abspath(run.settings.data))
     dataset = whole(dataset) if run.settings.final else dataset
     again = f"{this_command()} train --resume --out {shlex.quote(str(folder))}"
-    for note in run.notes:
-        warn(note)
+    warn(*run.notes)
     progress = Progress(run, len(dataset.train), examples_per_step(run.settings, len(dataset.train)))
     remove_stages(folder, age=0)
     due = 0.0  # when to save the next time
@@ -273,10 +267,8 @@ def at_chance(run):
     loss = run.history[-1]["loss"] / examples_per_step(settings, n)
     if loss < 0.98 * chance or chance == 0:
         return None
-    return (
-        f"the loss is {loss:.4f} an example after {run.epoch} epochs, {chance:.4f} is chance: the model has learnt"
-        " nothing yet; try more epochs, smaller batches, or another learning rate"
-    )
+    found = f"the loss is {loss:.4f} an example after {run.epoch} epochs, {chance:.4f} is chance"
+    return f"{found}: the model has learnt nothing yet; try more epochs, smaller batches, or another learning rate"
 
 
 def curve(run):

@@ -2,8 +2,7 @@
 
 The softmax of mean scores is the mean of the log softmaxes, normalised again. A mean of ComplEx models is a ComplEx
 model: its rows are theirs side by side, its relation rows divided by their number; DistMult is ComplEx with rows
-without imaginary parts. So every command takes it, and it is calibrated as one.
-"""
+without imaginary parts. So every command takes it, and it is calibrated as one."""
 
 import dataclasses
 from pathlib import Path
@@ -35,9 +34,8 @@ def join_runs(folders, out, force=False, data=None, threads=None):
             raise CardkgeError(f"{folder}: trained on valid too, so nothing is left to calibrate by; join those before")
         for what, value in _of_graph(run).items():
             if value != common[what]:
-                raise CardkgeError(
-                    f"{folder}: its {what} are not those of {folders[0]}; join runs of one graph and one form"
-                )
+                fault = f"its {what} are not those of {folders[0]}"
+                raise CardkgeError(f"{folder}: {fault}; join runs of one graph and one form")
     with new_folder(out, force) as folder:
         joined = _joined(runs)
         joined.settings = dataclasses.replace(joined.settings, data=data or joined.settings.data)

@@ -107,8 +107,7 @@ def evaluation(run, dataset, how, threads, progress):
         raise CardkgeError(f"{dataset.folder}: {split} has no triple to rank")
     known = dataset.known if setting != "raw" else None
     among = ranges(dataset) if candidates == "range" else None
-    no_loops = how.no_loops or run.settings.no_loops
-    loopless = without_loops(dataset.train, dataset.n_relations) if no_loops else None
+    loopless = without_loops(dataset.train, dataset.n_relations) if how.no_loops or run.settings.no_loops else None
     given = {"threads": threads, "progress": progress, "candidates": Candidates(loopless, among)}
     ranks = rank_triples(run.best_model(), triples, known, how.ties, **given)
     rows, report, sides = [], {}, ("both", "head", "tail") if "side" in by else ("both",)
@@ -204,8 +203,7 @@ def oracle_file(version=ORACLE_VERSION):
 def oracle(version=ORACLE_VERSION):
     """The reference values: {"format", "version", "tolerance", "cases"}, of numbers, lists and dicts alone.
 
-    A case is {"name", "kind", "what", "inputs", "outputs"}. An upper bound of None is infinity.
-    """
+    A case is {"name", "kind", "what", "inputs", "outputs"}. An upper bound of None is infinity."""
     return _read_oracle(oracle_file(version))
 
 
@@ -225,8 +223,7 @@ def check_oracle(path, rtol=ORACLE_RTOL, atol=ORACLE_ATOL):
     The file may leave out cases, and in a case "kind", "what", "inputs" and some outputs. A value agrees where
     |found - expected| <= atol + rtol |expected|. Returns (case name, verdict, text) for each of our cases, in order:
     verdict "ok", "skipped" (not in the file) or "differs", with the first value that does. CardkgeError for a file that
-    is not JSON, has another structure or version, an unknown case or output, or nothing to compare.
-    """
+    is not JSON, has another structure or version, an unknown case or output, or nothing to compare."""
     given = _read_oracle(path)
     cases = {case["name"]: case for case in oracle(given["version"])["cases"]}
     found = {}

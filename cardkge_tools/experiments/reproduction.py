@@ -7,18 +7,8 @@ from dataclasses import replace
 import click
 import numpy as np
 
-from cardkge import (
-    SAMPLINGS,
-    CardkgeError,
-    batch_limits,
-    bounded_relations,
-    cardinality_sums,
-    corruptions,
-    draw_samples,
-    mine_bounds,
-    objective,
-    training_bounds,
-)
+import cardkge
+from cardkge import CardkgeError, mine_bounds
 from cardkge_tools import SPLITS
 from cardkge_tools.answers.figures import import_pyplot, plot_lambda
 from cardkge_tools.answers.opening import open_run
@@ -56,13 +46,12 @@ class Reproduction:
         return recipe if self.project != "none" else {"train": recipe["train"], "regulariser": self.unprojected}
 
     def trial(self, data, model, variant, seed, more=None):
-        """The trial of a variant of the recipe: "plain", or with the regulariser "bounded", a sampling or a lambda;
-        `more`: other options."""
+        """The trial of a variant: "plain", or, regularised, "bounded", a sampling or a lambda; more: other options."""
         recipe = self.recipe(data, model)
         options = {"data": data, "model": model, **recipe["train"], "seed": seed, **(more or {})}
         if variant not in ("plain", 0):
             changed = {} if variant == "bounded" else {"lambda": variant}
-            if variant in SAMPLINGS:
+            if variant in cardkge.SAMPLINGS:
                 changed = {"sampling": variant, **recipe.get(variant, {})}
             options |= recipe["regulariser"] | changed
         if self.quick:
@@ -87,10 +76,8 @@ class Reproduction:
         outcomes, failed = run_trials(list(trials.values()), self.place, bounds)
         for name, error in failed.items():
             raise CardkgeError(f"{len(failed)} of {len(trials)} runs failed; {name}: {error}")
-        seconds = sum(outcome["seconds"] for outcome in outcomes)
-        self.notes.append(
-            f"{len(outcomes)} runs trained for {seconds / 60:,.1f} minutes. Their settings, without the seed:"
-        )
+        minutes = sum(outcome["seconds"] for outcome in outcomes) / 60
+        self.notes.append(f"{len(outcomes)} runs trained for {minutes:,.1f} minutes. Their settings, without the seed:")
         self.notes += dict.fromkeys(trial_name(trial).rpartition(",seed=")[0] for trial in trials.values())
         return dict(zip(trials, outcomes, strict=True))
 
@@ -129,17 +116,13 @@ class Reproduction:
         """A row of our metrics, then the paper's; with `minus`, outcomes to subtract, rows of differences. share: the
         regulariser's share of the gradient, a cell of our row."""
 
-        def test(outcomes, name):
-            return outcomes and [outcome["test"]["filtered"]["both"][name] for outcome in outcomes]
-
         signed = minus is not None
-        ours = [percent(estimate(test(found, name), test(minus, name)), signed) for name in METRICS]
+        ours = [percent(estimate(tested(found, name), tested(minus, name)), signed) for name in METRICS]
         rows = [[*start, "here", *ours, share, str(len(found))]]
         if paper and (paper_minus or not signed):
             theirs = [paper[name] - paper_minus[name] if signed else paper[name] for name in METRICS]
-            rows.append(
-                [*("" for _ in start), "paper", *(f"{x:+.2f}" if signed else f"{x:.2f}" for x in theirs), "", ""]
-            )
+            theirs = [f"{x:+.2f}" if signed else f"{x:.2f}" for x in theirs]
+            rows.append([*[""] * len(start), "paper", *theirs, "", ""])
         return rows
 
     def comparison(self, first, *others):
@@ -190,7 +173,7 @@ class Reproduction:
         """Figure 3 as a table; keeps the points of the figure in self.points: (data, model) -> list of dicts."""
         rows, first = [], self.lambdas[0]
         for (data, model), found in self.run(self.lambdas, violations=True).items():
-            hits = {w: [o["test"]["filtered"]["both"]["hits@10"] for o in part] for w, part in found.items()}
+            hits = {w: tested(part, "hits@10") for w, part in found.items()}
             sums = {w: [average_sum(o["violations"]) for o in part] for w, part in found.items()}
             start, points = [data, MODEL_TITLES[model]], []
             for weight in self.lambdas:
@@ -234,7 +217,7 @@ class Reproduction:
             head, relation = self.people[data]
             h, r = id_of(run.entities, head, "entity"), id_of(run.relations, relation, "relation")
             ids, probabilities, _ = completions(run.best_model(), r, head=h)
-            likely, total = sum(p > 0.8 for p in probabilities), cardinality_sums(run.best_model(), r, [h])[0]
+            likely, total = sum(p > 0.8 for p in probabilities), cardkge.cardinality_sums(run.best_model(), r, [h])[0]
             known = known_answers(dataset, 0, h, r)
             theirs = self.paper["poe"] if (data, model) == ("fb13", "distmult") else {}
             paper = [f"{name} {p:.3f}" for name, p in theirs.get(variant, [])]
@@ -290,20 +273,19 @@ def gradient_share(run, dataset):
     """|lambda d sum G| / (|d loss| + |lambda d sum G|), norms over all parameters of the kept model, for one batch of
     its training; the extra negatives take the place of G where the run has them."""
     settings, model, rng = run.settings, run.best_model(), np.random.default_rng(run.settings.seed)
-    limits = training_bounds(run.bounds, settings, model.n_relations)
-    last = batch_limits(len(dataset.train), settings)[1]
+    limits = cardkge.training_bounds(run.bounds, settings, model.n_relations)
+    last = cardkge.batch_limits(len(dataset.train), settings)[1]
     triples = dataset.train[rng.permutation(len(dataset.train))[:last]]
-    ends = corruptions(rng, triples, settings.negatives, model.n_entities)
+    ends = cardkge.corruptions(rng, triples, settings.negatives, model.n_entities)
     relations = np.repeat(triples[:, 1:2], ends.shape[1], axis=1)
     batch = model, ends[..., 0], relations, ends[..., 1]
-    samples = draw_samples(rng, dataset.train, bounded_relations(limits), model.n_entities, settings)
+    samples = cardkge.draw_samples(rng, dataset.train, cardkge.bounded_relations(limits), model.n_entities, settings)
     plain = replace(settings, l2=0.0)
-    _, without = objective(*batch, plain)
-    _, with_penalty = objective(*batch, plain, limits, samples)
+    _, without = cardkge.objective(*batch, plain)
+    _, with_penalty = cardkge.objective(*batch, plain, limits, samples)
     loss = np.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in without.values()))
-    penalty = np.sqrt(
-        sum(float(((g - without[name]).astype(np.float64) ** 2).sum()) for name, g in with_penalty.items())
-    )
+    added = (g - without[name] for name, g in with_penalty.items())
+    penalty = np.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in added))
     return penalty / (loss + penalty)
 
 
@@ -327,10 +309,9 @@ def control_rows(plan, data, model):
 
     decayed = [name for name in options if "L2" in name]
     chosen = max(decayed, key=valid)
-    plan.notes.append(
-        f"{data}, {MODEL_TITLES[model]}: violations are of the {'true' if 'true' in given else 'mined'} bounds; "
-        "hits@10 % on valid: " + ", ".join(f"{name} {100 * valid(name):.2f}" for name in options)
-    )
+    of_bounds = f"violations are of the {'true' if 'true' in given else 'mined'} bounds"
+    hits = ", ".join(f"{name} {100 * valid(name):.2f}" for name in options)
+    plan.notes.append(f"{data}, {MODEL_TITLES[model]}: {of_bounds}; hits@10 % on valid: {hits}")
     rows, start = [], [data, MODEL_TITLES[model]]
     for name in options:
         if name in decayed and name != chosen:
@@ -342,19 +323,21 @@ def control_rows(plan, data, model):
     return rows
 
 
+def tested(outcomes, name):
+    """A filtered metric on test of each outcome; None for None."""
+    return outcomes and [outcome["test"]["filtered"]["both"][name] for outcome in outcomes]
+
+
 def cells(outcomes, plain):
     """The figures of a row; plain: the outcomes without bounds, to subtract, or None."""
-
-    def test(name, outcomes):
-        return [outcome["test"]["filtered"]["both"][name] for outcome in outcomes]
 
     def over_relations(name):
         return [float(np.mean([v[name] for v in outcome["violations"].values()])) for outcome in outcomes]
 
     return [
-        percent(estimate(test("mrr", outcomes))),
-        percent(estimate(test("mrr", outcomes), test("mrr", plain)), True) if plain else "",
-        percent(estimate(test("hits@10", outcomes))),
+        percent(estimate(tested(outcomes, "mrr"))),
+        percent(estimate(tested(outcomes, "mrr"), tested(plain, "mrr")), True) if plain else "",
+        percent(estimate(tested(outcomes, "hits@10"))),
         percent(estimate(over_relations("outside"))),
         amount(estimate(over_relations("mean"))),
     ]
@@ -371,12 +354,10 @@ T_95 = (
 
 def estimate(values, minus=None, relative=False):
     """{"mean", "interval"}: the mean of values (n,), one for each seed, and the half width of its 95 % confidence
-    interval, by Student's t with n - 1 degrees of freedom; from 30 values on with 29, a little too wide; None for one
-    value.
+    interval, by Student's t with n - 1 degrees of freedom, at most 29 (a little too wide then); None for one value.
 
     With `minus` (n,), the same of the paired differences values - minus; relative: as shares of minus, not finite where
-    minus is 0. CardkgeError for no values, or for pairs that lack one.
-    """
+    minus is 0. CardkgeError for no values, or for pairs that lack one."""
     values = np.asarray(values, np.float64)
     if minus is not None:
         minus = np.asarray(minus, np.float64)

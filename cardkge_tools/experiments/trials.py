@@ -22,16 +22,7 @@ from cardkge_tools.graph.bound_files import find_bounds
 from cardkge_tools.graph.bounds import Vocabulary, read_tsv
 from cardkge_tools.graph.graphs import describe_data, facts_digest, load_dataset, open_data, same_facts
 from cardkge_tools.shell.download import dataset_table
-from cardkge_tools.shell.files import (
-    REMEDY,
-    csv_text,
-    made_folder,
-    make_folder,
-    read_json,
-    read_toml,
-    replace_file,
-    write_report,
-)
+from cardkge_tools.shell.files import REMEDY, csv_text, made_folder, read_json, read_toml, replace_file, write_report
 from cardkge_tools.shell.options import checked_settings, idle_options, train_context
 from cardkge_tools.shell.terminal import say, table, warn
 from cardkge_tools.shell.workers import VIOLATIONS, carry_out, commands_of, this_program
@@ -101,8 +92,7 @@ def checksum(text):
 
 @functools.lru_cache(maxsize=64)
 def content_checksum(path, columns):
-    """Eight hexadecimal digits of a data set's triples or a file's bytes, wherever they lie; of the path itself where
-    nothing can be read."""
+    """Eight hexadecimal digits of a data set's triples or a file's bytes; of the path where nothing can be read."""
     try:
         if os.path.isdir(path):
             return facts_digest(load_dataset(path, columns, download=False))[:8]
@@ -112,8 +102,7 @@ def content_checksum(path, columns):
 
 
 def trial_task(trial, out, bounds=None):
-    """The task that `perform` takes, of plain values, for another machine may do it. With `bounds` it takes their
-    violations too."""
+    """The task for `perform`, of plain values, as another machine may do it; with `bounds` it takes violations too."""
     folder, settings, data = os.path.join(os.path.abspath(out), trial_name(trial)), [], ["--data", trial["data"]]
     for name, value in trial.items():
         flag = f"--{option_name(name)}"
@@ -149,19 +138,12 @@ def read_outcome(folder):
         seconds = sum(record["seconds"] for record in history)
         validated = [record for record in history if "valid_hits@10" in record]
         order = best_first(read_json(folder / "config.json")["settings"]["loss"])
-        best = max(
-            validated,
-            key=lambda record: order({name: record[f"valid_{name}"] for name in ("mrr", "hits@10")}),
-            default=None,
-        )
+        both = "mrr", "hits@10"
+        best = max(validated, key=lambda record: order({m: record[f"valid_{m}"] for m in both}), default=None)
     except (KeyError, TypeError) as error:
         raise CardkgeError(f"{folder / file}: damaged ({error}); {REMEDY}") from error
-    return {
-        "epoch": best["epoch"] if best else len(history),
-        "valid": {name: best[f"valid_{name}"] for name in ("mrr", "hits@10")} if best else None,
-        "test": test,
-        "seconds": seconds,
-    }
+    epoch, valid = best["epoch"] if best else len(history), best and {m: best[f"valid_{m}"] for m in both}
+    return {"epoch": epoch, "valid": valid, "test": test, "seconds": seconds}
 
 
 def read_violations(path):
@@ -170,9 +152,8 @@ def read_violations(path):
     try:
         (found,) = read_json(Path(path)).values()
         parts = {relation: dict(v, upper=np.inf if v["upper"] is None else v["upper"]) for relation, v in found.items()}
-        return {
-            r: {n: float(v[n]) for n in ("lower", "upper", "subjects", "outside", "mean")} for r, v in parts.items()
-        }
+        names = "lower", "upper", "subjects", "outside", "mean"
+        return {relation: {name: float(v[name]) for name in names} for relation, v in parts.items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CardkgeError(f"{path}: not the violations of one run; remove this file") from error
 
@@ -305,18 +286,15 @@ def validated_trial(options, where):
         trial = make_trial(options | {"validate-every": epochs}, where)
     every = trial.get("validate_every", 0)
     if not 0 < every <= epochs:
-        raise click.UsageError(
-            f"{where}: no validation in {epochs} epochs to choose by; raise --epochs"
-            f" or lower --validate-every ({every})."
-        )
+        remedy = f"raise --epochs or lower --validate-every ({every})"
+        raise click.UsageError(f"{where}: no validation in {epochs} epochs to choose by; {remedy}.")
     return trial
 
 
 def search(grid, grid_file, given, place, json_file=None):
     """`tune`: every combination of a grid, the best on valid shown first; trials.csv in the Place's folder has all.
 
-    grid: texts NAME=V,V,...; grid_file: a TOML file or None; given: options fixed on the command line, name -> value.
-    """
+    grid: texts NAME=V,V,...; grid_file: a TOML file or None; given: options of the command line, name -> value."""
     out, (fixed, axes) = place.out, read_grid(grid_file, grid)
     if grid_file:
         with located(grid_file):
@@ -347,8 +325,8 @@ def search(grid, grid_file, given, place, json_file=None):
         lines.append([*map(str, combination.values()), *shown])
     text = csv_text([*axes, "hits@10", "mrr", "epoch", "seconds", "run", "failure"], rows)
     content = text.encode(errors="backslashreplace")
-    make_folder(out, [])  # again, for it was removed if no run wrote anything
-    replace_file(out / "trials.csv", lambda file: file.write(content))
+    with made_folder(out):  # again, for it was removed if no run wrote anything
+        replace_file(out / "trials.csv", lambda file: file.write(content))
     best = ranked[0]
     test = outcomes[best]["test"] if outcomes[best] else None
     report = {"trials": rows, "chosen": str(out / best) if test else None, "test": test}
@@ -386,7 +364,5 @@ def plan_trials(grid_file, fixed, axes):
         different[effective] = where
         trials[name] = combination, trial
     idle = [idle_options(Settings(**trial), fixed | axes) for _, trial in trials.values()]
-    for message in idle[0]:
-        if all(message in messages for messages in idle):
-            warn(message)
+    warn(*(message for message in idle[0] if all(message in messages for messages in idle)))
     return trials

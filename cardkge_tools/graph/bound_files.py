@@ -10,7 +10,7 @@ import numpy as np
 
 from cardkge import CardkgeError, as_bounds, mine_bounds
 from cardkge_tools.graph import rdf, shacl
-from cardkge_tools.graph.bounds import Bound, GraphBounds, Vocabulary, read_tsv, tightest, tsv_text, vocabulary
+from cardkge_tools.graph.bounds import Bound, GraphBounds, Vocabulary, read_tsv, tightest, tsv_text
 from cardkge_tools.graph.graphs import open_data
 from cardkge_tools.shell.files import replace_file, without_gz, write_report
 from cardkge_tools.shell.terminal import counted, table, warn
@@ -22,8 +22,7 @@ def read_files(files, graph, prefixes=None, schema=(), base=None, beside=()):
     A relation or class that the graph lacks is an error in TSV. In RDF, which may describe more than this graph, its
     bound is dropped and counted in the notes. What the RDF files and `schema` (terms of the graph's own subject,
     property, object) say of ranges, domains and subclasses holds for all files.
-    base: the IRI that relative IRIs are relative to. beside: further ones, a list of Bound.
-    """
+    base: the IRI that relative IRIs are relative to. beside: further ones, a list of Bound."""
     prefixes = prefixes or graph.prefixes
     indices = {path: shacl.Index(path, base) for path in files if rdf.format_of(path)}
     schema = [*schema, *(triple for index in indices.values() for triple in index.schema)]
@@ -48,9 +47,8 @@ def read_files(files, graph, prefixes=None, schema=(), base=None, beside=()):
 def find_bounds(what, dataset):
     """The bounds that a setting names: "none", "mined" (from train), or files with commas between.
 
-    Returns (GraphBounds, notes). The notes are warnings for the user.
-    """
-    graph = vocabulary(dataset)
+    Returns (GraphBounds, notes). The notes are warnings for the user."""
+    graph = Vocabulary.of(dataset)
     if what in ("none", "mined"):
         mined = mine_bounds(dataset.train, dataset.n_entities, dataset.n_relations) if what == "mined" else None
         return GraphBounds.named(as_bounds(mined, dataset.n_relations), graph, what), list(graph.types.notes)
@@ -78,13 +76,11 @@ def notes_on(bounds, dataset):
         notes.append(f"{bounds.overruled:,} bounds of single entities contradict wider ones, and hold in their place")
     n, types = dataset.n_entities, bounds.types
     filled = {types.classes[kind] for kind in np.unique(types.pairs[:, 1]).tolist()}
+    empty = [b for b in bounds.stated if b.kind is not None and b.kind not in filled]
+    wide = [b for b in bounds.stated if b.lower == 0 and n <= b.upper < math.inf]
     alike = {
-        "change nothing, for their classes have no member here": [
-            b for b in bounds.stated if b.kind is not None and b.kind not in filled
-        ],
-        f"change nothing, for the graph has {n:,} entities": [
-            b for b in bounds.stated if b.lower == 0 and n <= b.upper < math.inf
-        ],
+        "change nothing, for their classes have no member here": empty,
+        f"change nothing, for the graph has {n:,} entities": wide,
         f"cannot be met, for the graph has {n:,} entities": [b for b in bounds.stated if b.lower > n],
     }
     return notes + [f"bounds that {what}: {len(some):,}, the first {some[0]}" for what, some in alike.items() if some]
@@ -94,14 +90,12 @@ def read_bounds(path, relations):
     """Read a TSV file of bounds of whole relations as (R, 2) float64, columns lower and upper.
 
     relations: the R names of the graph; one that the file leaves out has (0, inf). Raises CardkgeError, naming file and
-    line, as `read_tsv` does, and for a bound of a class, an entity or an inverse.
-    """
+    line, as `read_tsv` does, and for a bound of a class, an entity or an inverse."""
     bounds = read_tsv(path, Vocabulary(None, list(relations)))
     for bound in bounds:
         if bound.inverse or bound.kind is not None or bound.subject is not None:
-            raise CardkgeError(
-                f"{bound.where}: a bound of a class, an entity or an inverse, found {bound.name!r}; read_files reads it"
-            )
+            what = "a bound of a class, an entity or an inverse"
+            raise CardkgeError(f"{bound.where}: {what}, found {bound.name!r}; read_files reads it")
     return GraphBounds(bounds, relations).tables[0]
 
 
@@ -125,8 +119,7 @@ def write_bounds_file(path, bounds, prefixes=None, standard="shacl"):
 def convert(source, target, prefixes=None, standard="shacl"):
     """Convert a file of bounds, TSV or RDF, to another. Returns (list of Bound, notes).
 
-    prefixes: of the names in TSV; None takes `prefixes.tsv` beside the TSV file, or those that an RDF source declares.
-    """
+    prefixes: of names in TSV; None takes `prefixes.tsv` beside the TSV file, or those that an RDF source declares."""
     table = target if rdf.format_of(source) else source
     if prefixes is None:
         prefixes = rdf.read_prefixes(Path(table).parent / "prefixes.tsv")
@@ -150,8 +143,7 @@ def run_convert(source, target, prefix, standard):
         raise CardkgeError(f"{target}: bounds are written as TSV or Turtle; end the name in .tsv or .ttl")
     prefixes = rdf.Prefixes(rdf.given_prefixes(prefix)) if prefix else None
     bounds, notes = convert(source, target, prefixes, standard)
-    for note in notes:
-        warn(note)
+    warn(*notes)
     click.echo(f"{target}: {counted(len(bounds), 'bound')}")
 
 
@@ -164,8 +156,7 @@ class Maximum:
 
     kind: class id, or None. upper: the maximum. subjects: the subjects that have the relation. support: those with at
     least `upper` tails. likelihood: the share of the support with exactly `upper`. bound: the lower confidence bound of
-    that share. largest: the largest number of tails of a subject. (Of an inverse read heads for tails.)
-    """
+    that share. largest: the largest number of tails of a subject. (Of an inverse read heads for tails.)"""
 
     relation: int
     inverse: bool
@@ -186,8 +177,7 @@ def significant_maxima(triples, n_entities, n_relations, types=None, min_support
     more is estimated by n_i / n_{>=i}; it is at least n_i / n_{>=i} - sqrt(log(1 / (1 - confidence)) / (2 n_{>=i}))
     with that confidence (Hoeffding's bound). The maximum is the smallest i where this lower bound reaches `likelihood`
     and n_{>=i} >= min_support; a relation may have no such i. A class needs a maximum below the relation's.
-    triples: (n, 3) ids, distinct. types: Types. Returns a list of Maximum by relation, direction, class.
-    """
+    triples: (n, 3) ids, distinct. types: Types. Returns a list of Maximum by relation, direction, class."""
     for name, value in (("confidence", confidence), ("likelihood", likelihood)):
         if not 0 < value < 1:
             raise CardkgeError(f"{name} must lie between 0 and 1, found {value:g}")
@@ -241,15 +231,14 @@ def run_mine(data, columns, population, level, out, json_file):
     """`mine`: show and write the smallest and the largest numbers of tails, or, at a level (min_support, confidence,
     likelihood), significant maxima."""
     dataset = open_data(data, columns)
-    graph, sizes = vocabulary(dataset), (dataset.n_entities, dataset.n_relations)
+    graph, sizes = Vocabulary.of(dataset), (dataset.n_entities, dataset.n_relations)
     if level is None:
         mined = mine_bounds(dataset.train, *sizes, population).tolist()
         bounds = [Bound(name, *row) for name, row in zip(dataset.relations, mined, strict=True)]
         records = list(map(bound_record, bounds))
         rows, headers = [[b.relation, f"{b.lower:g}", f"{b.upper:g}"] for b in bounds], ["relation", "lower", "upper"]
     else:
-        for note in graph.types.notes:
-            warn(note)
+        warn(*graph.types.notes)
         maxima = significant_maxima(dataset.train, *sizes, graph.types, *level)
         bounds, records, rows = maxima_as_bounds(maxima, dataset.relations, graph.types), [], []
         for b, m in zip(bounds, maxima):

@@ -5,8 +5,7 @@ bounds that apply to a subject the tightest holds. A file of bounds has the line
 
     relation<TAB>lower<TAB>upper[<TAB>class[<TAB>entity]]
 
-with `inf` for no upper bound, and an empty class before an entity. `bound_files` reads RDF as well.
-"""
+with `inf` for no upper bound, and an empty class before an entity. `bound_files` reads RDF as well."""
 
 import collections
 import functools
@@ -31,8 +30,7 @@ class Bound:
     """A subject has at least `lower` and at most `upper` tails in a relation (heads, if inverse).
 
     kind, subject: the name of the class or of the one entity for which it holds; both None: it holds for every subject.
-    where: file and line, or file and shape.
-    """
+    where: file and line, or file and shape."""
 
     relation: str
     lower: float
@@ -62,8 +60,7 @@ class Bound:
 class Types:
     """The classes of a graph, and their members.
 
-    classes: names. pairs: (n, 2) int64, ids of entities and classes, distinct and sorted. notes: warnings of the file.
-    """
+    classes: names. pairs: (n, 2) int64, ids of entities and classes, distinct, sorted. notes: warnings of the file."""
 
     def __init__(self, classes=(), pairs=(), notes=()):
         self.classes, self.notes = list(classes), list(notes)
@@ -93,8 +90,7 @@ class Types:
 def read_types(path, entities):
     """The Types in a `types.tsv` (`entity<TAB>class` a line), for these names of entities; without a file, no classes.
 
-    Lines about other entities are left out; a note counts them and shows the first.
-    """
+    Lines about other entities are left out; a note counts them and shows the first."""
     if not os.path.isfile(path):
         return Types()
     ids, classes, pairs, unknown = {name: i for i, name in enumerate(entities)}, {}, [], []
@@ -132,14 +128,14 @@ class Vocabulary:
     types: Types = field(default_factory=Types)
     prefixes: rdf.Prefixes = field(default_factory=rdf.Prefixes)
 
-
-def vocabulary(dataset):
-    """The Vocabulary of a Dataset, with the `types.tsv` and `prefixes.tsv` of its folder."""
-    if dataset.folder is None:
-        return Vocabulary(dataset.entities, dataset.relations)
-    folder = Path(dataset.folder)
-    types = read_types(folder / "types.tsv", dataset.entities)
-    return Vocabulary(dataset.entities, dataset.relations, types, rdf.read_prefixes(folder / "prefixes.tsv"))
+    @classmethod
+    def of(cls, dataset):
+        """The names of a Dataset, with the `types.tsv` and `prefixes.tsv` of its folder."""
+        if dataset.folder is None:
+            return cls(dataset.entities, dataset.relations)
+        folder = Path(dataset.folder)
+        types = read_types(folder / "types.tsv", dataset.entities)
+        return cls(dataset.entities, dataset.relations, types, rdf.read_prefixes(folder / "prefixes.tsv"))
 
 
 class GraphBounds(Bounds):
@@ -148,8 +144,7 @@ class GraphBounds(Bounds):
     bounds: a list of Bound. relations: the R names. types: Types of the entities. entities: their N names, which bounds
     of single subjects need. Where a subject's own bound contradicts the others, its own holds; `overruled` counts them.
     Raises CardkgeError, naming two bounds, where those of every subject and of classes leave an entity no whole number,
-    where two are of the same relation and class, or where a subject has two that differ.
-    """
+    where two are of the same relation and class, or where a subject has two that differ."""
 
     def __init__(self, bounds, relations, types=None, entities=None):
         bounds, self.relations, self.types = list(bounds), list(relations), types or Types()
@@ -262,8 +257,7 @@ class GraphBounds(Bounds):
     def of(self, relations, subjects, inverse=False):
         """(n, 2) float64: the lower and the upper bound that hold for each pair of subject and relation.
 
-        subjects: (n,) ids of heads, or of tails if inverse. relations: (n,) ids, or one id for all.
-        """
+        subjects: (n,) ids of heads, or of tails if inverse. relations: (n,) ids, or one id for all."""
         subjects = np.asarray(subjects, np.int64)
         relations = np.broadcast_to(np.asarray(relations, np.int64), subjects.shape)
         found = self._of_all_and_classes(relations, subjects, inverse)
@@ -319,8 +313,7 @@ def read_tsv(path, graph=None, notes=None):
 
     Raises CardkgeError, naming file and line, for a line with other than three to five fields or with both a class and
     an entity, for an unknown relation or class, for numbers that are not 0 <= lower <= upper with a whole number
-    between, and for the same relation and class a second time.
-    """
+    between, and for the same relation and class a second time."""
     graph, notes = graph or Vocabulary(None, None, None), [] if notes is None else notes
     known = {"relation": graph.relations, "class": graph.types and graph.types.classes, "entity": graph.entities}
     known = {what: Known(names, graph.prefixes, what) for what, names in known.items() if names is not None}

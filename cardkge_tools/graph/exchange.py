@@ -15,20 +15,9 @@ import numpy as np
 
 from cardkge import CardkgeError
 from cardkge_tools import SPLITS
-from cardkge_tools.graph import bound_files, rdf, shacl
+from cardkge_tools.graph import bound_files, rdf, shacl, sources
 from cardkge_tools.graph.bounds import Bound, Vocabulary, read_tsv, read_types
 from cardkge_tools.graph.graphs import refuse_inverse_names
-from cardkge_tools.graph.sources import (
-    LINES,
-    OPENKE,
-    TABLES,
-    Numbers,
-    RdfReader,
-    Triples,
-    is_openke,
-    read_openke,
-    read_table,
-)
 from cardkge_tools.graph.spelling import id_of, look_alike_warnings
 from cardkge_tools.shell.files import folder_of_graph, replace_file, without_gz, write_report
 from cardkge_tools.shell.terminal import counted, counter, tell_replaced, warn
@@ -45,8 +34,7 @@ class Imported:
     """What an import wrote into a folder, in numbers.
 
     triples, entities, relations: of triples.tsv. typed, classes: entities and classes of types.tsv. bounds: lines of
-    bounds.tsv. counts: what was left out or merged -> its number. notes: warnings.
-    """
+    bounds.tsv. counts: what was left out or merged -> its number. notes: warnings."""
 
     folder: Path
     triples: int = 0
@@ -65,8 +53,7 @@ class ImportOptions:
 
     prefixes: a dict prefix -> namespace. form: the ending, without its full stop, of the format of every file. base:
     the IRI that relative IRIs are relative to. numbers: (property, relation, at_least) of literals that are numbers of
-    tails of their subjects (of ^relation: of heads).
-    """
+    tails of their subjects (of ^relation: of heads)."""
 
     columns: str = "hrt"
     header: bool = False
@@ -86,8 +73,7 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
 
     files: RDF, TSV and CSV, by the endings of their names (`.gz` too), and OpenKE folders. bounds: files of bounds for
     `bounds.tsv`. progress(done, total, file) is called with bytes of a file of RDF.
-    Raises CardkgeError for a file that cannot be read, and for a folder that has triples unless force is true.
-    """
+    Raises CardkgeError for a file that cannot be read, and for a folder that has triples unless force is true."""
     options = options or ImportOptions()
     kinds = [_kind(path, options) for path in files]
     for path in bounds:  # a fault in them is found before hours of reading
@@ -98,20 +84,21 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
     prefixes = rdf.Prefixes(options.prefixes)
     for path in (path for path, kind in zip(files, kinds, strict=True) if kind == "table"):
         _take_prefixes(prefixes, Path(path).parent / PREFIXES)
-    triples, splits, tables, numbers = Triples(), [], {}, Numbers(options.numbers)
-    delimiter = options.delimiter or TABLES.get(f".{options.form}")
+    triples, splits, tables, numbers = sources.Triples(), [], {}, sources.Numbers(options.numbers)
+    delimiter = options.delimiter or sources.TABLES.get(f".{options.form}")
     is_rdf = [kind not in ("openke", "table") for kind in kinds]
     for number, (path, kind) in enumerate(zip(files, kinds, strict=True), 1):
         report = progress and (lambda done, total, path=path: progress(done, total, str(path)))
         if kind == "openke":
-            splits.append(read_openke(path, triples))
+            splits.append(sources.read_openke(path, triples))
         elif kind == "table":
             first = len(triples)
-            read_table(path, triples, options, delimiter, numbers)
+            sources.read_table(path, triples, options, delimiter, numbers)
             tables[str(path)] = first, len(triples)
         else:
             scope = "" if number == 1 and all(is_rdf) else f"f{number}-"
-            reader = RdfReader(triples, options.literals == "keep", scope, kind not in rdf.LINE_FORMATS, numbers)
+            keep, numbered = options.literals == "keep", kind not in rdf.LINE_FORMATS
+            reader = sources.RdfReader(triples, keep, scope, numbered, numbers)
             found = rdf.read_statements(path, reader.consume, kind, report, options.base)
             for prefix, namespace in found.items():
                 prefixes.add(prefix, namespace)
@@ -148,8 +135,7 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
 def _number_bounds(numbers, graph, names, prefixes, counts, literals):
     """(a list of Bound of single heads, notes) of Numbers, given the Vocabulary that was written; names: (names, new
     ids) of the entities that were read, as of the relations. Of several numbers of one head the largest holds. Heads
-    without facts, and literals that say no number, are left out and counted in `counts`. CardkgeError for an unknown
-    relation."""
+    without facts, and literals that say no number, are left out and counted. CardkgeError for an unknown relation."""
     (entities, new_ids), _ = names
     well_known, notes, known = rdf.Prefixes(rdf.WELL_KNOWN), [], set(graph.entities)
     found, others = collections.defaultdict(list), set(numbers.found)
@@ -197,10 +183,10 @@ def _take_prefixes(prefixes, path):
 
 def _kind(path, options):
     """How a file is read: "openke", "table", or a value of rdf.FORMATS."""
-    if is_openke(path):
+    if sources.is_openke(path):
         return "openke"
     if os.path.isdir(path):
-        missing = [name for name in OPENKE if not os.path.isfile(os.path.join(path, name))]
+        missing = [name for name in sources.OPENKE if not os.path.isfile(os.path.join(path, name))]
         raise CardkgeError(f"{path}: a folder is read in OpenKE's format, and this one has no {', '.join(missing)}")
     if not os.path.exists(path):
         raise CardkgeError(f"{path}: no such file")
@@ -209,9 +195,9 @@ def _kind(path, options):
     if kind:
         rdf.load_pyoxigraph()
         return kind
-    if ending in TABLES or options.delimiter:
+    if ending in sources.TABLES or options.delimiter:
         return "table"
-    known = ", ".join([*rdf.FORMATS, *TABLES])
+    known = ", ".join([*rdf.FORMATS, *sources.TABLES])
     what = f"unknown ending {ending or '(none)'}; known are {known}, .gz too"
     raise CardkgeError(f"{path}: {what}; or say --format")
 
@@ -220,8 +206,7 @@ def _write_graph(result, triples, names, prefixes, options):
     """Write triples.tsv and types.tsv.
 
     names: (names, new ids) of entities and of relations. Returns the Vocabulary of what was written, and what the graph
-    says of ranges, domains and subclasses, as (subject, property, object) terms.
-    """
+    says of ranges, domains and subclasses, as (subject, property, object) terms."""
     (entities, entity_ids), (relations, relation_ids) = names
     refuse_inverse_names(result.folder, relations)
     table = triples.distinct(entity_ids, relation_ids)
@@ -272,8 +257,7 @@ def _write_splits(result, sizes, triples, names):
 def _with_members(facts, first, rest, counts):
     """The facts, where a tail that is an RDF list gives one fact for each of its members, those of lists within it too.
 
-    first, rest: the triples (n, 3) that make the lists. Facts that are then the same are one.
-    """
+    first, rest: the triples (n, 3) that make the lists. Facts that are then the same are one."""
     lists = collections.defaultdict(lambda: ([], []))  # node -> its own members (one, as a rule), the nodes after it
     for place, statements in enumerate((first, rest)):
         for node, _, value in statements.tolist():
@@ -306,8 +290,7 @@ def _members(node, lists):
 
 
 def _final_names(names, prefixes, is_rdf):
-    """(the names as they are written, each once; the new id of each old id). A field of a table and a term of RDF may
-    stand for the same name."""
+    """(the names as written, each once; the new id of each old id). A field and a term may stand for the same name."""
     final = map(prefixes.name, names) if is_rdf else names
     place = collections.defaultdict(itertools.count().__next__)
     ids = np.fromiter((place[name] for name in final), np.int32, len(names))
@@ -318,8 +301,8 @@ def write_triples(path, triples, entities, relations):
     """Write (n, 3) ids as a triple file, in blocks."""
 
     def write(file):
-        for start in range(0, len(triples), LINES):
-            part = triples[start : start + LINES]
+        for start in range(0, len(triples), sources.LINES):
+            part = triples[start : start + sources.LINES]
             words = ["", "\t", "", "\t", "", "\n"] * len(part)
             for column, names in enumerate((entities, relations, entities)):
                 words[2 * column :: 6] = map(names.__getitem__, part[:, column].tolist())
@@ -360,8 +343,7 @@ def run_import(files, out, bounds, prefix, force, json_file, options):
             shown[path](done, total)
 
         result = import_graph(files, out, options, bounds, force, progress)
-    for note in result.notes:
-        warn(note)
+    warn(*result.notes)
     if not write_report(json_file, vars(result) | {"folder": str(out)}):
         return
     sizes = counted(result.triples, "triple"), counted(result.entities, "entity", "entities")
@@ -405,11 +387,9 @@ def export(run, form, path):
 
     word2vec: text, `N k`, then a line for each entity. tsv: a folder with entities.tsv and relations.tsv, a name and
     its row a line. npz: the names of entities and relations as bytes, an LF after each, and every parameter.
-    tensorboard: a folder with tensors.tsv and metadata.tsv of the entities, for the embedding projector.
-    A row of ComplEx has its real parts first, then the imaginary parts. Of 2 R reciprocal relation rows, those of
-    (?, r, t) have the name ^r.
-    Raises CardkgeError for another format, and where a file cannot be written.
-    """
+    tensorboard: a folder with tensors.tsv and metadata.tsv of the entities, for the embedding projector. A row of
+    ComplEx has its real parts first, then the imaginary parts. Of 2 R reciprocal relation rows, those of (?, r, t) have
+    the name ^r. Raises CardkgeError for another format, and where a file cannot be written."""
     if form not in EXPORTS:
         raise CardkgeError(f"format {form!r}: expected one of {', '.join(EXPORTS)}")
     params, path = run.best_model().params, os.fspath(path)

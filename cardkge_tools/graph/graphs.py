@@ -26,18 +26,12 @@ class Triples(np.ndarray):
     def __array_finalize__(self, source):
         self.vocabulary = getattr(source, "vocabulary", None)
 
-    def view_of(self, array):
-        """Another array as Triples of the same names."""
-        found = array.view(Triples)
-        found.vocabulary = self.vocabulary
+    @classmethod
+    def of(cls, array, vocabulary):
+        """The same array as Triples of a vocabulary, its `vocabulary_digest`."""
+        found = array.view(cls)
+        found.vocabulary = vocabulary
         return found
-
-
-def name_triples(triples, entities, relations):
-    """The same array as Triples of these names."""
-    found = triples.view(Triples)
-    found.vocabulary = vocabulary_digest(entities, relations)
-    return found
 
 
 def vocabulary_digest(entities, relations):
@@ -57,11 +51,9 @@ def _digest(names, arrays=()):
 class Dataset:
     """A graph in three splits. N entities, R relations; the position of a name is its id.
 
-    entities, relations: names in order of first appearance over train, valid and test, line by
-        line, the head before the tail.
+    entities, relations: names by first appearance over train, valid and test, line by line, the head before the tail.
     train, valid, test: (n, 3) int32, C-contiguous, columns head, relation, tail; no duplicates.
-    warnings: one line each, with counts: what a user should know of this data.
-    """
+    warnings: one line each, with counts: what a user should know of this data."""
 
     name: str
     folder: Path
@@ -88,13 +80,12 @@ class Dataset:
         splits = self.train, self.valid, self.test
         whole = self.train.base  # of a loaded data set the three are parts of one array
         if whole is not None and all(part.base is whole for part in splits) and len(whole) == sum(map(len, splits)):
-            return self.train.view_of(whole) if isinstance(self.train, Triples) else whole
+            return Triples.of(whole, self.train.vocabulary) if isinstance(self.train, Triples) else whole
         return np.concatenate(splits)
 
 
 def _checked_lines(path, number, text, skipped):
-    """The same text without blank lines, which skipped["blank lines"] counts; CardkgeError at a line that is not three
-    names."""
+    """The text without blank lines, which skipped["blank lines"] counts; CardkgeError at a line without three names."""
     lines = text[:-1].split("\n")
     kept = []
     for at, line in enumerate(lines, number):
@@ -120,9 +111,8 @@ def quoted(fields):
 def _read_triple_blocks(path, columns, skipped):
     """Yield (heads, relations, tails), lists of names, a block of lines at a time; counts in `skipped`.
 
-    No bytecode runs per triple: a block is checked by comparing the separators of all its lines
-    with tab, tab, LF; only a block with a blank or a faulty line is looked at line by line.
-    """
+    No bytecode runs per triple: a block is checked by comparing the separators of all its lines with tab, tab, LF; only
+    a block with a blank or a faulty line is looked at line by line."""
     if sorted(str(columns)) != ["h", "r", "t"]:
         raise CardkgeError(f"columns: found {columns!r}, expected an order of h, r, t such as hrt")
     order = [columns.index(letter) for letter in "hrt"]
@@ -187,12 +177,10 @@ def other_format(path, lines):
 def read_triples(path, columns="hrt"):
     """Read a triple file: UTF-8, one `head<TAB>relation<TAB>tail` a line, `.gz` or not.
 
-    columns: what the three columns are, a permutation of "hrt" (head, relation, tail).
-    Returns three lists of names, heads, relations and tails, of one length; names are verbatim
-    (anything but tab, LF, and CR at the end of a line). Blank lines, a byte order mark, CRLF and
-    a missing last newline are fine. Raises CardkgeError, naming file and line, for bytes that are
-    not UTF-8, a line with other than three fields, an empty name; and for an unreadable file.
-    """
+    columns: what the three columns are, a permutation of "hrt" (head, relation, tail). Returns three lists of names,
+    heads, relations and tails, of one length; names are verbatim (anything but tab, LF, and CR at the end of a line).
+    Blank lines, a byte order mark, CRLF and a missing last newline are fine. Raises CardkgeError, naming file and line,
+    for bytes that are not UTF-8, a line with other than three fields, an empty name; and for an unreadable file."""
     triples = [], [], []
     for block in _read_triple_blocks(path, columns, Counter()):
         for names, more in zip(triples, block, strict=True):
@@ -219,8 +207,7 @@ def ids_of(triples, entities, relations):
 def _read_files(folder, paths, columns):
     """(ids, names, warnings) of the triple files of a folder, a dict of a file's or split's name to its path.
 
-    ids: that name -> (n, 3) int32. names: (entities, relations), in order of first appearance.
-    """
+    ids: that name -> (n, 3) int32. names: (entities, relations), in order of first appearance."""
     entities, relations = new_vocabularies()
     parts, blank = {}, []
     for what, path in paths.items():
@@ -261,8 +248,7 @@ def _remedy(folder):
 
 
 def refuse_inverse_names(where, relations):
-    """CardkgeError where a relation has the name of another's inverse, ^ before its name: nothing that is written could
-    tell the two apart."""
+    """CardkgeError where a relation has the name of another's inverse, ^ and its name: no file tells the two apart."""
     names = set(relations)
     for name in relations:
         if name.startswith("^") and name[1:] in names:
@@ -274,8 +260,7 @@ def load_triples(folder, columns="hrt"):
     """(triples, entities, relations, warnings) of a folder with `triples.tsv`, or else with splits, which are merged.
 
     triples: (n, 3) int32, each once. Entities and relations have ids in order of first appearance. Raises CardkgeError
-    where there is neither, and for a file that is no triple file.
-    """
+    where there is neither, and for a file that is no triple file."""
     folder = Path(folder)
     paths = [folder / name for name in TRIPLE_FILES if (folder / name).is_file()][:1]
     if not paths:
@@ -301,14 +286,11 @@ def later_occurrences(keys):
 def load_dataset(data="families", columns="hrt", download=True):
     """Load a data set by its name in the table (see dataset_table) or from a path to a folder.
 
-    A name wins over a folder of the same name (say ./NAME for that). If it is found nowhere it is
-    downloaded, unless download is false. The folder holds train, valid and test, `.txt` or `.tsv`,
-    optionally `.gz`, as read_triples reads them. Duplicates within a split are dropped, their first
-    occurrence stays; triples of valid and test that are in train too are kept; both are counted in
-    the warnings, as are entities and relations that train does not have.
-    Returns a Dataset; raises CardkgeError (see read_triples; a split missing, ambiguous or empty;
-    N * N * R of 2**63 or more).
-    """
+    A name wins over a folder of the same name (say ./NAME for that). If it is found nowhere it is downloaded, unless
+    download is false. The folder holds train, valid and test, `.txt` or `.tsv`, optionally `.gz`, as read_triples reads
+    them. Duplicates within a split are dropped, their first occurrence stays; triples of valid and test that are in
+    train too are kept; both are counted in the warnings, as are entities and relations that train does not have.
+    Returns a Dataset; CardkgeError as read_triples, for a split missing, ambiguous or empty, and N * N * R >= 2**63."""
     data = os.fspath(data)
     table = read_table()
     folder = locate_dataset(data) if data in table else Path(data)
@@ -316,26 +298,22 @@ def load_dataset(data="families", columns="hrt", download=True):
         raise CardkgeError(f"{data} is not on this machine; {where_to_put(data)}")
     folder = folder or fetch_dataset(data)
     if not os.path.isdir(folder):
-        names = ", ".join(table)
-        raise CardkgeError(f"no data set {data!r}: neither a folder nor one of {names}")
+        raise CardkgeError(f"no data set {data!r}: neither a folder nor one of {', '.join(table)}")
     paths = {split: _split_file(folder, split) for split in SPLITS}
     ids, (entities, relations), notes = _read_files(folder, paths, columns)
     splits, warnings = _clean_splits(ids, len(entities), len(relations))
     warnings += notes
     if len(relations) > len(entities):
-        warnings.append(
-            f"more relations ({len(relations)}) than entities ({len(entities)}): the columns, read"
-            f" as {columns}, look swapped; try --columns {'hrt' if columns == 'htr' else 'htr'}"
-        )
+        found, other = f"({len(relations)}) than entities ({len(entities)})", "hrt" if columns == "htr" else "htr"
+        warnings.append(f"more relations {found}: the columns, read as {columns}, look swapped; try --columns {other}")
     known = {split: table.get(data, {}).get(split) for split in SPLITS}
     for split, triples in zip(SPLITS, splits):
         if known[split] not in (None, len(triples)):
-            warnings.append(
-                f"{folder} is another {data} than the table's: {len(triples)} {split} triples, there {known[split]}"
-            )
+            sizes = f"{len(triples)} {split} triples, there {known[split]}"
+            warnings.append(f"{folder} is another {data} than the table's: {sizes}")
             break
     limits = np.cumsum([len(split) for split in splits])
-    whole = name_triples(np.concatenate(splits), entities, relations)
+    whole = Triples.of(np.concatenate(splits), vocabulary_digest(entities, relations))
     splits = [whole[i:j] for i, j in zip([0, *limits], limits)]  # see Dataset.known
     return Dataset(data, folder, entities, relations, *splits, tuple(warnings))
 
@@ -415,6 +393,5 @@ def known_answers(dataset, column, entity, relation):
 def open_data(name, columns, **options):
     """Load a data set and print its warnings."""
     dataset = load_dataset(name, columns, **options)
-    for message in dataset.warnings:
-        warn(message)
+    warn(*dataset.warnings)
     return dataset

@@ -1,8 +1,7 @@
 """RDF: files, which pyoxigraph parses (extra `rdf`), and names for terms.
 
 A *term* is written as in N-Triples: `<iri>`, `_:label` or a literal. A *name* is what the files of a data set hold: an
-IRI, short (`ex:anna`) or whole, `_:label`, or a literal as in N-Triples. `Prefixes` turns one into the other.
-"""
+IRI, short (`ex:anna`) or whole, `_:label`, or a literal as in N-Triples. `Prefixes` turns one into the other."""
 
 import codecs
 import collections
@@ -28,19 +27,10 @@ SUBCLASS = RDFS + "subClassOf"
 WELL_KNOWN = {"rdf": RDF, "rdfs": RDFS, "owl": OWL, "sh": SHACL}  # known without a file
 
 FORMATS = {  # ending of a file's name -> pyoxigraph's name of the format; the usual ending first
-    ".nt": "N_TRIPLES",
-    ".ntriples": "N_TRIPLES",
-    ".nq": "N_QUADS",
-    ".nquads": "N_QUADS",
-    ".ttl": "TURTLE",
-    ".turtle": "TURTLE",
-    ".trig": "TRIG",
-    ".rdf": "RDF_XML",
-    ".xml": "RDF_XML",
-    ".owl": "RDF_XML",
-    ".jsonld": "JSON_LD",
-    ".json": "JSON_LD",
-}
+    ".nt": "N_TRIPLES", ".ntriples": "N_TRIPLES", ".nq": "N_QUADS", ".nquads": "N_QUADS",
+    ".ttl": "TURTLE", ".turtle": "TURTLE", ".trig": "TRIG",
+    ".rdf": "RDF_XML", ".xml": "RDF_XML", ".owl": "RDF_XML", ".jsonld": "JSON_LD", ".json": "JSON_LD",
+}  # fmt: skip
 LINE_FORMATS = ("N_TRIPLES", "N_QUADS")  # in which every blank node has a label
 BLOCK = 1 << 18  # bytes of statements at a time
 NAME_OF_NOTHING = "urn:cardkge:"  # begins the IRI of a name that is not an IRI (see Prefixes.term)
@@ -105,8 +95,7 @@ def read_statements(path, consume, kind=None, progress=None, base=None):
     called with bytes of the file. base: the IRI that relative IRIs are relative to; None takes the place of the file.
     Returns the prefixes that the file declares, a dict prefix -> namespace.
     Raises CardkgeError, naming file and line, for a file that is not in the format or cannot be read, for a base that
-    is not an IRI, and where pyoxigraph is missing.
-    """
+    is not an IRI, and where pyoxigraph is missing."""
     oxigraph = load_pyoxigraph()
     kind = kind or format_of(path)
     if kind is None:
@@ -156,8 +145,7 @@ _BEGINNINGS = (  # how a file begins, the format that begins so, the usual endin
 def format_like(text, advice):
     """The end of a message about a file in another format: the format that its text begins like, or "".
 
-    advice(ending): what to do with a file of the format with this ending; "" where that is the expected format.
-    """
+    advice(ending): what to do with a file of the format with this ending; "" where that is the expected format."""
     text = re.sub(r"\A(?:\s*#[^\n]*\n)*\s*", "", text)
     for pattern, name, ending in _BEGINNINGS:
         if re.match(pattern, text, re.IGNORECASE):
@@ -177,12 +165,8 @@ def _looks_like(start, kind):
 def relative_notes(*names):
     """[a warning], where lists of terms hold IRIs of files, as relative IRIs become; else []."""
     local = [term[1:-1] for terms in names for term in terms if term.startswith("<file:")]
-    if not local:
-        return []
-    return [
-        f"{len(local):,} names are relative IRIs, or IRIs of files, such as {local[0]}: in another place the same data"
-        " has other names; --base IRI says what relative IRIs are relative to"
-    ]
+    other = "in another place the same data has other names; --base IRI says what relative IRIs are relative to"
+    return [f"{len(local):,} names are relative IRIs, or IRIs of files, such as {local[0]}: {other}"] if local else []
 
 
 def _other_prefixes(path, kind):
@@ -224,8 +208,7 @@ def read_graph(path, base=None):
     def consume(block):
         triples.extend(terms_of(line)[:3] for line in block[:-1].split("\n"))
 
-    prefixes = read_statements(path, consume, base=base)
-    return triples, prefixes
+    return triples, read_statements(path, consume, base=base)
 
 
 def superclasses(pairs):
@@ -252,8 +235,7 @@ class Prefixes:
     """Prefixes of IRIs; `shorten` and `expand` undo each other.
 
     An IRI becomes `prefix:rest` by the longest namespace that it begins with. Without one it stays whole, in < > if it
-    could be read as a short name.
-    """
+    could be read as a short name."""
 
     def __init__(self, pairs=()):
         self.namespaces = {}  # prefix -> namespace

@@ -1,7 +1,6 @@
 """Bounds in RDF (extra `rdf`): SHACL shapes and OWL axioms, read from files and written as Turtle.
 
-OWL's own reading is wider than ours: in OWL two names may stand for one thing; here each name is a thing of its own.
-"""
+OWL's own reading is wider than ours: in OWL two names may stand for one thing; here each name is a thing of its own."""
 
 import collections
 import math
@@ -40,8 +39,7 @@ class Index:
         self.learn(())
 
     def learn(self, schema):
-        """Add the (subject, property, object) terms of another file's schema, except for blank nodes, whose labels mean
-        something else there."""
+        """Add another file's schema, (subject, property, object) terms; blank nodes, whose labels hold there, apart."""
         for subject, predicate, value in schema:
             values = self.objects[subject, predicate[1:-1]]
             if value not in values and not any(term.startswith("_:") for term in (subject, value)):
@@ -111,8 +109,7 @@ def read_rdf(path):
     intersections too, where owl:Thing stands for every subject.
     A qualified minimum is a lower bound. A qualified maximum is an upper bound only where all values are of that class
     (rdfs:range, or sh:class in the same shape).
-    Raises CardkgeError where two bounds of the same relation and class leave no whole number.
-    """
+    Raises CardkgeError where two bounds of the same relation and class leave no whole number."""
     reader = _Reader(path if isinstance(path, Index) else Index(path))
     reader.read_shacl()
     reader.read_owl()
@@ -272,8 +269,7 @@ class _Reader:
             numbers = [n for n in (*CARDINALITIES, *QUALIFIED, *AT_LEAST_ONE) if index.all(node, owl + n)]
             if numbers and node not in self.visited and index.all(node, owl + "onProperty"):
                 relation, _ = self.property(index.one(node, owl + "onProperty"))
-                where = self.container(node)
-                self.unread[f"owl:{numbers[0]} of {self.names.name(relation)}{where} is not read"] += 1
+                self.unread[f"owl:{numbers[0]} of {self.names.name(relation)}{self.container(node)} is not read"] += 1
 
     def container(self, node):
         """Where a nameless class stands, such as " in owl:unionOf (ex:person)"."""
@@ -384,8 +380,7 @@ def turtle_text(bounds, prefixes=None, standard="shacl"):
     """Bounds as Turtle, in SHACL shapes or OWL axioms (standard="owl"); read back they are the same bounds.
 
     A bound of every subject is a shape whose target is the subjects (objects, if inverse) of the property itself, or a
-    restriction of owl:Thing. Bounds that are not whole numbers are rounded inwards.
-    """
+    restriction of owl:Thing. Bounds that are not whole numbers are rounded inwards."""
     prefixes = prefixes or rdf.Prefixes()
     ours = rdf.Prefixes(prefixes.namespaces)
     standards = ("sh",) if standard == "shacl" else ("owl", "rdfs")

@@ -1,7 +1,6 @@
 """The files of a user's own graph: RDF, tables and OpenKE folders, read as streams into triples of ids.
 
-What stays in memory is each name once and twelve bytes a triple.
-"""
+What stays in memory is each name once and twelve bytes a triple."""
 
 import array
 import collections
@@ -88,8 +87,7 @@ class Numbers:
     """Numbers of tails of single heads, while files are read: literals of certain properties, or columns of tables.
 
     asked: (property, relation, at_least) of each `--number`, `--number-at-least`. A property is named by its IRI, by a
-    short name, the prefix of which is known only when the file has been read, or by a column.
-    """
+    short name, the prefix of which is known only when the file has been read, or by a column."""
 
     def __init__(self, asked=()):
         self.asked = list(asked)
@@ -127,10 +125,8 @@ class RdfReader:
     """Adds the statements of one file to Triples.
 
     keep_literals: literals become entities. numbers: a Numbers that takes its own. scope: goes before the labels of
-    blank nodes, which hold in one file only.
-    numbered: blank nodes are numbered in order of appearance, for formats in which a blank node needs no label and the
-    parser makes a random one.
-    """
+    blank nodes, which hold in one file only. numbered: blank nodes are numbered in order of appearance, for formats in
+    which a blank node needs no label and the parser makes a random one."""
 
     def __init__(self, triples, keep_literals, scope, numbered, numbers=None):
         self.triples, self.keep_literals, self.numbers = triples, keep_literals, numbers or Numbers()
@@ -177,14 +173,12 @@ def chosen_columns(columns, header, path, found):
     """The positions of head, relation and tail among the `found` fields of a line.
 
     columns: an order such as "hrt", or three columns with commas between, by number from 1 or by a name of the header.
-    header: these names, or None.
-    """
+    header: these names, or None."""
     if sorted(columns) == ["h", "r", "t"]:
         if found != 3:
             names = "--header and three names" if header is None else f"three of {', '.join(header)}"
-            raise CardkgeError(
-                f"{path}: {found} columns; say which are head, relation and tail: --columns, with {names}"
-            )
+            which = "say which are head, relation and tail"
+            raise CardkgeError(f"{path}: {found} columns; {which}: --columns, with {names}")
         return [columns.index(letter) for letter in "hrt"]
     parts = [part.strip() for part in columns.split(",")]
     if len(parts) != 3 or len(set(parts)) != 3:
@@ -238,8 +232,7 @@ def read_table(path, triples, options, delimiter=None, numbers=None):
     their number; an empty field there says nothing.
 
     Blank lines are skipped. Raises CardkgeError, naming file and line, for an empty name, for a line with another
-    number of fields than the first, and for a name with a tab or the end of a line in it.
-    """
+    number of fields than the first, and for a name with a tab or the end of a line in it."""
     numbers, header = numbers or Numbers(), options.header
     delimiter = delimiter or TABLES[os.path.splitext(without_gz(path))[1].lower()]
     if len(delimiter) != 1:
@@ -303,9 +296,7 @@ def is_openke(path):
 def read_openke(folder, triples):
     """Add the triples of an OpenKE folder; returns a dict split -> number of triples, of the splits that it has.
 
-    The first line of each file is the number of the others; these are `name<TAB>id`, or the ids of head, tail and
-    relation.
-    """
+    The first line of each file is the number of the others: `name<TAB>id`, or the ids of head, tail and relation."""
     folder, sizes = Path(folder), {}
     entities, relations = (_openke_names(folder / file) for file in OPENKE[:2])
     limits = len(entities), len(entities), len(relations)

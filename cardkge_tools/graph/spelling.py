@@ -67,12 +67,10 @@ def is_header(fields):
 
 
 def first_lines_warnings(splits, names, others=()):
-    """A warning of first lines that look like a header: their fields are words for columns, or names that no other line
-    has.
+    """A warning of first lines that look like a header: words for columns, or names that no other line has.
 
     splits: a dict of file or split to its triples (n, 3), in the order of the lines. others: more triples of the graph.
-    names: (names of entities, names of relations), by id.
-    """
+    names: (names of entities, names of relations), by id."""
     firsts = {split: triples[0].tolist() for split, triples in splits.items() if len(triples) > 1}
     rest = [triples[1:] if split in firsts else triples for split, triples in splits.items()] + list(others)
     found = []
@@ -84,10 +82,8 @@ def first_lines_warnings(splits, names, others=()):
         return []
     h, r, t = firsts[found[0]]
     line = ", ".join(shown(names[kind][i], quoted=True) for kind, i in ((0, h), (1, r), (0, t)))
-    return [
-        f"the first line of {', '.join(found)} looks like a header ({line}), but is read as a triple; remove it, or"
-        " use `cardkge import FILE --header`"
-    ]
+    remedy = "remove it, or use `cardkge import FILE --header`"
+    return [f"the first line of {', '.join(found)} looks like a header ({line}), but is read as a triple; {remedy}"]
 
 
 def _has(triples, head, relation, tail):
@@ -98,8 +94,7 @@ def _has(triples, head, relation, tail):
 class Known:
     """The names of a graph that are of one kind ("entity", "relation" or "class"), found by other spellings too.
 
-    prefixes: of the IRIs that the names stand for.
-    """
+    prefixes: of the IRIs that the names stand for."""
 
     def __init__(self, names, prefixes, kind):
         self.names, self.prefixes, self.kind = names, prefixes, kind
@@ -123,9 +118,7 @@ class Known:
     def find(self, name):
         """(the graph's name, None or a warning), or (None, None) for an unknown name.
 
-        A name is found as it is, as the same IRI written short or whole, or, with a warning, where one name alone has
-        the same `plain_form`.
-        """
+        A name is found as it is, as the same IRI, short or whole, or, with a warning, by a `plain_form` of one name."""
         if name in self._set:
             return name, None
         term = self.prefixes.term(name)

@@ -4,8 +4,7 @@
 as well; the share of r in the inverse of s, the part whose (t, h) is. Loops (h = t) count for neither. Two relations
 are *near-duplicates*, or *inverse* of each other (*symmetric*, if they are the same), where the larger of their two
 shares is at least SHARE and rests on SUPPORT pairs. Akrami et al. (SIGMOD 2020) ask for 0.8 both ways, to call a
-relation redundant; here a fact in test is to have no twin in train, so one way and a half are enough.
-"""
+relation redundant; here a fact in test is to have no twin in train, so one way and a half are enough."""
 
 import os
 import shutil
@@ -30,8 +29,7 @@ SHARE, SUPPORT = 0.5, 2
 class Related:
     """Relations `first` <= `second` that say the same, read the same way or (inverse) the other way round.
 
-    pairs: triples of first that have a twin in second. first_share, second_share: of the triples without loops of each.
-    """
+    pairs: triples of first with a twin in second. first_share, second_share: of the triples without loops of each."""
 
     first: int
     second: int
@@ -57,8 +55,7 @@ def related_record(related, relations):
 def twins(triples, among, n_entities, inverse):
     """Pairs of positions (i, j): triples[i] is (h, r, t), among[j] is (h, s, t), or (t, s, h) if inverse; loops aside.
 
-    Both (n, 3) ids. Returns two arrays of positions, by i. A triple is no twin of itself read the same way (r = s).
-    """
+    Both (n, 3) ids. Returns two arrays of positions, by i. A triple is no twin of itself read the same way (r = s)."""
     h, t = triples[:, 0].astype(np.int64), triples[:, 2].astype(np.int64)
     wanted = t * n_entities + h if inverse else h * n_entities + t
     keys = among[:, 0].astype(np.int64) * n_entities + among[:, 2]
@@ -94,13 +91,11 @@ def related_relations(triples, n_entities, n_relations, share=SHARE, support=SUP
 def groups_of(triples, related, n_entities, n_relations):
     """(n,) int64: the same number for triples that are to stay in one split.
 
-    A group is the triples between two entities whose relations are related, directly or by others.
-    """
+    A group is the triples between two entities whose relations are related, directly or by others."""
     component = np.arange(n_relations)
     for each in related:  # the smaller name of the two everywhere
-        component[component == max(component[each.first], component[each.second])] = min(
-            component[each.first], component[each.second]
-        )
+        least, most = sorted(component[[each.first, each.second]])
+        component[component == most] = least
     in_group = np.zeros(n_relations, bool)
     in_group[[r for each in related for r in (each.first, each.second)]] = True
     ends = np.sort(triples[:, ::2].astype(np.int64), axis=1)
@@ -115,9 +110,7 @@ def split_triples(triples, n_entities, valid, test, seed=0, groups=None):
 
     triples: (n, 3) ids, distinct. valid, test: shares of the triples. groups: as `groups_of`; None puts each triple in
     one of its own. In a random order of the groups the first with an entity or a relation stays in train, so that train
-    has each of them; of the others the first fill test, the next valid. Where too few are left, both get their part of
-    what there is.
-    """
+    has each of them; of the others the first fill test, the next valid. Where too few are left, both get their part."""
     if not (0 <= valid < 1 and 0 <= test < 1 and valid + test < 1):
         raise CardkgeError(f"shares: found valid {valid:g} and test {test:g}, expected 0 to below 1, together below 1")
     n = len(triples)
@@ -150,8 +143,7 @@ def split_triples(triples, n_entities, valid, test, seed=0, groups=None):
 class Leak:
     """Triples of `split` with relation `relation` that have a twin in train with relation `other`.
 
-    inverse: the twin is (t, other, h), else (h, other, t). count of total triples of relation in the split.
-    """
+    inverse: the twin is (t, other, h), else (h, other, t). count of total triples of relation in the split."""
 
     split: str
     relation: int
@@ -301,9 +293,7 @@ def split_folder(folder, out, shares=(0.05, 0.1), seed=0, group=True, columns="h
     """Split the triples of a folder (`triples.tsv`, or train, valid and test, merged) into the folder `out`.
 
     shares: of the triples, for valid and for test. Files that hold no triples are copied. Returns Parts. Raises
-    CardkgeError where `out` has splits already and force is false, where a split would be empty, and for what
-    `load_triples` raises.
-    """
+    CardkgeError as `load_triples`, where `out` has splits already and force is false, or a split would be empty."""
     folder, out = Path(folder), Path(out)
     found = [name for names in SPLIT_FILES.values() for name in names]
     present = [name for name in found if os.path.exists(out / name)]
@@ -317,10 +307,9 @@ def split_folder(folder, out, shares=(0.05, 0.1), seed=0, group=True, columns="h
     wanted = {split: round(share * len(triples)) for split, share in zip(SPLITS[1:], shares)}
     for split, number in wanted.items():
         if not sizes[split]:
-            raise CardkgeError(
-                f"{folder}: no triple can go to {split} ({number} of {len(triples)} wanted): train needs every entity"
-                " and relation; choose larger shares, or more data"
-            )
+            fault = f"no triple can go to {split} ({number} of {len(triples)} wanted)"
+            why = "train needs every entity and relation"
+            raise CardkgeError(f"{folder}: {fault}: {why}; choose larger shares, or more data")
     folder_of_graph(out)
     same = os.path.samefile(folder, out)
     for name in present:
@@ -342,8 +331,7 @@ def run_split(folder, out, group, json_file, options):
     """`split`: split a folder and show the result."""
     shares = options.pop("valid"), options.pop("test")
     parts = split_folder(folder, out, shares, group=group, **options)
-    for message in parts.warnings:
-        warn(message)
+    warn(*parts.warnings)
     for split, number in parts.wanted.items():
         if parts.sizes[split] < 0.9 * number:
             warn(f"{split}: {parts.sizes[split]:,} triples, expected {number:,}: train needs the others")

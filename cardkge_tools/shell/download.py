@@ -65,10 +65,8 @@ def _data_folders():
 def where_to_put(name):
     """The text that says what to do where a data set is missing."""
     folders = " or ".join(str(folder / name) for folder in _data_folders())
-    return (
-        f"put its train.txt, valid.txt and test.txt into {folders} (folders are looked for in"
-        " $CARDKGE_DATA first), or use the embedded data set families"
-    )
+    how = f"put its train.txt, valid.txt and test.txt into {folders} (folders are looked for in $CARDKGE_DATA first)"
+    return f"{how}, or use the embedded data set families"
 
 
 def dataset_table():
@@ -85,8 +83,7 @@ def locate_dataset(name):
     """The folder of a data set of the table, or None; never downloads. NAME is looked for in each folder of
     $CARDKGE_DATA (os.pathsep between), the project's data/ and the user's cache. CardkgeError for an unknown name."""
     _entry(name)
-    folders = (folder / name for folder in _data_folders())
-    return next((folder for folder in folders if os.path.isdir(folder)), None)
+    return next((folder / name for folder in _data_folders() if os.path.isdir(folder / name)), None)
 
 
 def fetch_dataset(name, progress=None):
@@ -94,8 +91,7 @@ def fetch_dataset(name, progress=None):
 
     progress(done, total), if given, gets bytes, total None if the server does not say. The archive must have the
     table's SHA-256, where it has one, and each file its MD5: the folder appears complete, or not at all. CardkgeError
-    for an unknown name, no network, or a download with another checksum.
-    """
+    for an unknown name, no network, or a download with another checksum."""
     entry = _entry(name)
     folder = _user_cache() / name
     if os.path.isdir(folder):
@@ -175,18 +171,15 @@ def _unpack(archive, folder, files):
     """Writes the members that have the name of one of files (base name -> MD5) into the folder.
 
     Only the last part of a member's path is used. A link, a device or a path that leaves the folder makes the whole
-    archive suspect. Of several members with one base name the one with the right MD5 stays.
-    """
+    archive suspect. Of several members with one base name the one with the right MD5 stays."""
     total = 0
     with tarfile.open(archive, "r:gz") as members:
         for member in members:
             path = PurePosixPath(member.name.replace("\\", "/"))
             safe = (member.isreg() or member.isdir()) and not path.is_absolute()
             if not safe or ".." in path.parts:
-                raise CardkgeError(
-                    f"refused the archive: its member {member.name!r} is a link, a device or has"
-                    " a path that leaves the archive's folder"
-                )
+                fault = "is a link, a device or has a path that leaves the archive's folder"
+                raise CardkgeError(f"refused the archive: its member {member.name!r} {fault}")
             total += member.size
             if total > DOWNLOAD_LIMIT:
                 raise CardkgeError(f"the archive unpacks to more than {DOWNLOAD_LIMIT} bytes")

@@ -34,11 +34,9 @@ def without_gz(path):
 def replace_file(path, write, packed=None):
     """Writes a file completely or not at all; packed by gzip where its name ends in .gz (packed=False: as it is).
 
-    `write(file)` gets a binary file with a temporary name beside `path`, which is renamed to `path` once all is on the
-    disk. If that fails (the disk is full, say) CardkgeError is raised, the temporary file removed, and an older file at
-    `path` kept. A symbolic link is followed. A device, a pipe and /dev/stdout are written to directly. The umask gives
-    the mode.
-    """
+    `write(file)` gets a binary file with a temporary name beside `path`, renamed to `path` once all is on the disk. If
+    that fails (the disk is full, say) CardkgeError is raised, the temporary file removed, and an older `path` kept. A
+    symbolic link is followed. A device, a pipe and /dev/stdout are written to directly. The umask gives the mode."""
     if is_packed(path) if packed is None else packed:
         write = functools.partial(_write_packed, write)
     try:
@@ -84,8 +82,7 @@ def replace_files(folder, contents, check):
 
     The folder is made if need be. All files are completed in a stage, a folder inside it, where `check(stage)` may
     refuse them; then they are moved into place, in the order of RUN_FILES, and the other RUN_FILES are removed. Where a
-    process dies between two moves, the next `remove_stages` makes the others. A symbolic link is followed.
-    """
+    process dies between two moves, the next `remove_stages` makes the others. A symbolic link is followed."""
     stage = None
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -140,14 +137,12 @@ def remove_stages(folder, age=3600):
                 shutil.rmtree(left, ignore_errors=True)
         except OSError as error:
             if complete:
-                raise CardkgeError(
-                    f"{folder}: a save into it was cut short ({error.strerror}); move the files of {left} into it"
-                ) from error
+                what = f"{folder}: a save into it was cut short ({error.strerror})"
+                raise CardkgeError(f"{what}; move the files of {left} into it") from error
 
 
 def refuse_utf_16(path, start):
-    """CardkgeError where a file begins as UTF-16 does: with a byte order mark, or with a zero in every other byte, as
-    Latin letters have it."""
+    """CardkgeError where a file begins as UTF-16: with a byte order mark or, of Latin letters, every other byte 0."""
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         found = "UTF-16"
     else:
@@ -184,8 +179,7 @@ def read_blocks(path):
         how = f"convert it, say `iconv -f LATIN1 -t UTF-8 {path} > NEW`, if it is LATIN1"
         raise CardkgeError(f"{path}:{number}: not UTF-8 ({found}); {how}") from None
     except (OSError, EOFError, zlib.error) as error:  # EOFError, zlib: a damaged .gz
-        reason = getattr(error, "strerror", None) or error
-        raise CardkgeError(f"{path}: cannot be read: {reason}") from error
+        raise CardkgeError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def read_fields(path):
@@ -234,10 +228,8 @@ def check_version(path, version, remedy=REMEDY, oldest=1, newest=FORMAT_VERSION)
     if version < oldest:
         raise CardkgeError(f"{path}: format version {version}, of an earlier program; {remedy}")
     if version > newest:
-        raise CardkgeError(
-            f"{path}: format version {version} is later than {newest}, the last that this "
-            "program reads; use the newer program that wrote it"
-        )
+        later = f"is later than {newest}, the last that this program reads"
+        raise CardkgeError(f"{path}: format version {version} {later}; use the newer program that wrote it")
 
 
 def json_bytes(value, **options):
@@ -247,24 +239,16 @@ def json_bytes(value, **options):
     return text.encode(errors="backslashreplace")
 
 
-def write_json(path, value):
-    """Writes JSON to a file, or to stdout for "-"."""
-    content = json_bytes(value, allow_nan=False)
-    if path == "-":
-        sys.stdout.write(content.decode())
-    else:
-        replace_file(path, lambda file: file.write(content))
-
-
 def is_stdout(path):
     """Whether the path is stdout, where no table may follow the JSON."""
     return path is not None and (path == "-" or os.fspath(path) == "/dev/stdout")
 
 
 def write_report(path, value):
-    """Writes a report as JSON where a path is given; returns whether a table may follow on stdout."""
+    """Writes a report as JSON where a path is given, "-" for stdout; returns whether a table may follow on stdout."""
     if path:
-        write_json(path, value)
+        content = json_bytes(value, allow_nan=False)
+        sys.stdout.write(content.decode()) if path == "-" else replace_file(path, lambda file: file.write(content))
     return not is_stdout(path)
 
 
@@ -285,9 +269,8 @@ def read_toml(path):
         try:
             import tomli as tomllib
         except ImportError as error:
-            raise CardkgeError(
-                f"{path}: TOML needs Python 3.11, or `pip install tomli`; --grid needs neither"
-            ) from error
+            needs = "Python 3.11, or `pip install tomli`"
+            raise CardkgeError(f"{path}: TOML needs {needs}; --grid needs neither") from error
     try:
         with open(path, "rb") as file:
             return tomllib.load(file)
@@ -316,10 +299,8 @@ def sole_use(folder):
             held.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             alone = True
-        except BlockingIOError:
-            alone = False
-        except (ImportError, OSError):
-            alone = True
+        except (ImportError, OSError) as error:
+            alone = not isinstance(error, BlockingIOError)
         yield alone
 
 
@@ -352,9 +333,8 @@ def make_folder(out, made):
         with tempfile.TemporaryFile(dir=out):
             pass
     except OSError as error:
-        raise CardkgeError(
-            f"{error.filename or out}: cannot be written ({error.strerror}); choose another folder with --out"
-        ) from error
+        what = f"{error.filename or out}: cannot be written ({error.strerror})"
+        raise CardkgeError(f"{what}; choose another folder with --out") from error
     return out
 
 

@@ -2,25 +2,16 @@
 
 import math
 import re
+from pathlib import Path
 
 import click
 
-from cardkge_tools.shell.terminal import (
-    AT_LEAST_0,
-    AT_LEAST_1,
-    FILE,
-    FOLDER,
-    OUTPUT,
-    PROBABILITY,
-    SEED,
-    SHARE,
-    Real,
-    choice,
-    option,
-    options,
-    was_given,
-)
+from cardkge_tools.shell.terminal import OutputName, PathName, Real, choice, option, options, was_given
 
+AT_LEAST_0, AT_LEAST_1, SEED = click.IntRange(0, 10**9), click.IntRange(1, 10**9), click.IntRange(0, 2**32 - 1)
+SHARE, PROBABILITY = Real(0, 1, min_open=True, max_open=True), Real(0, 1)
+FILE, FOLDER = PathName(dir_okay=False), PathName(path_type=Path)
+OUTPUT, BOUNDS_OUTPUT = OutputName(), OutputName("bounds.tsv")
 columns_option = option(
     "--columns", choice("hrt", "htr", "rht", "rth", "thr", "trh"), "hrt", "Order of the fields in a line."
 )
@@ -65,6 +56,7 @@ json_option = option("--json json_file", OUTPUT, None, "Also write the figures t
 threads_option = option(
     "--threads", AT_LEAST_1, None, "How many threads; they change the time, not the result.  [default: all cores]"
 )
+report_options = options(moved_data, json_option, threads_option)
 acceptance_options = options(
     option("--min-probability", PROBABILITY, 0.5, "Accept what is more probable than this."),
     option("--precision", Real(0, 1, min_open=True), None, "In place of that: the least mean p of the accepted."),
@@ -171,12 +163,10 @@ def refuse_both_thresholds(context):
 
 
 def train_context(options):
-    """The context of a command line of `train` with these options, name -> value; a usage error for one that is no
-    setting."""
+    """The context of `train` with these options, name -> value; a usage error for one that is no setting."""
     if ":" in str(options.get("model", "")):
-        raise click.UsageError(
-            "only distmult, complex and ermlp can run side by side; use train for a model of your own."
-        )
+        only = "only distmult, complex and ermlp can run side by side"
+        raise click.UsageError(f"{only}; use train for a model of your own.")
     command = data_options(training_options(click.command("train")(lambda **_: None)))
     names = {parameter.opts[0].removeprefix("--"): parameter for parameter in command.params}
     arguments = []
@@ -222,14 +212,11 @@ def idle_options(settings, given):
     softmax = settings.loss == "softmax"
     regularised = settings.bounds != "none" or settings.extra_negatives
     sampled = regularised and not softmax
+    validated = (settings.validate_every or 0) <= (settings.epochs or math.inf)
     needs = [
         (("negatives", "filter-negatives"), "with --loss softmax", not softmax),
         (("sampling", "inclusion", "subjects", "objects", "subject-pool"), "with --loss softmax", not softmax),
-        (
-            ("validate-every", "patience"),
-            "where the epochs end before a validation",
-            (settings.validate_every or 0) <= (settings.epochs or math.inf),
-        ),
+        (("validate-every", "patience"), "where the epochs end before a validation", validated),
         (("hidden",), "without --model ermlp", settings.model == "ermlp"),
         (("margin",), "without --loss hinge", settings.loss == "hinge"),
         (("accumulator",), "without --optimizer adagrad", settings.optimizer == "adagrad"),
@@ -238,29 +225,22 @@ def idle_options(settings, given):
         (("inclusion",), "without --sampling bernoulli", settings.sampling == "bernoulli" or not sampled),
         (("objects",), "with --sampling exact", settings.sampling != "exact" or not sampled),
     ]
-    alone = []
-    if settings.negatives == 1 and settings.loss in ("logistic", "hinge"):
-        alone = [
-            "--negatives 1 corrupts tails alone: heads are never told apart, and (?, r, t) is ranked badly; 2 do both"
-        ]
-    return alone + [
-        f"--{name} makes no difference {where}"
-        for names, where, met in needs
-        for name in names
-        if name in given and not met
-    ]
+    idle = [(name, where) for names, where, met in needs for name in names if name in given and not met]
+    messages = [f"--{name} makes no difference {where}" for name, where in idle]
+    if settings.negatives == 1 and not softmax:
+        why = "heads are never told apart, and (?, r, t) is ranked badly"
+        messages.insert(0, f"--negatives 1 corrupts tails alone: {why}; 2 do both")
+    return messages
 
 
 PAPER_TABLES = {  # name: method, what it is, data sets and models unless they are given
     "datasets": ("datasets", "Table 3: sizes of the data sets", "fb13,wn18,wn18rr,yago3-10", ""),
     "constraints": ("constraints", "Table 4: mined bounds", "fb13,wn18,wn18rr,yago3-10", ""),
-    "link-prediction": (
-        "link_prediction", "Tables 5 and 6: without and with the regulariser", "wn18rr", "ermlp,distmult,complex"
-    ),
+    "link-prediction": ("link_prediction", "Tables 5 and 6: without and with the regulariser",
+                        "wn18rr", "ermlp,distmult,complex"),
     "sampling": ("sampling", "Table 7: the ways to draw the objects of a sum", "wn18rr", "complex"),
-    "controls": (
-        "controls", "Not in the paper: the regulariser with right, wrong and no bounds", "families", "complex"
-    ),
+    "controls": ("controls", "Not in the paper: the regulariser with right, wrong and no bounds",
+                 "families", "complex"),
     "violations": ("violations", "Figure 2 as a table: X_hr without and with the regulariser", "wn18rr", "complex"),
     "lambda": ("weight", "Figure 3: mean X_hr and hits@10 as lambda grows", "wn18rr", "complex"),
     "poe": ("poe", "Tables 1 and 8: likely parents of Edgar Allan Poe, seed 0, with a control", "fb13", "distmult"),

@@ -13,7 +13,6 @@ import threading
 import time
 import unicodedata
 import warnings
-from pathlib import Path
 
 import click
 
@@ -101,10 +100,8 @@ class Program(Folder):
             click.echo("stopped", err=True)
             ctx.exit(128 + signal.SIGINT)
         except MemoryError:
-            self.fail(
-                ctx,
-                "not enough memory for these sizes; try smaller ones (--dim, --hidden, --negatives), or smaller data",
-            )
+            smaller = "smaller ones (--dim, --hidden, --negatives), or smaller data"
+            self.fail(ctx, f"not enough memory for these sizes; try {smaller}")
         except BrokenPipeError:
             raise  # the reader has gone: click ends quietly
         except OSError as error:
@@ -183,10 +180,6 @@ def options(*several):
     return decorate
 
 
-AT_LEAST_0, AT_LEAST_1, SEED = click.IntRange(0, 10**9), click.IntRange(1, 10**9), click.IntRange(0, 2**32 - 1)
-SHARE, PROBABILITY = Real(0, 1, min_open=True, max_open=True), Real(0, 1)
-
-
 def is_input(path):
     """Which of the two in its folder, "run" or "data set", has a file of this name; None where neither has."""
     folder, name = os.path.split(os.path.realpath(path))
@@ -213,18 +206,15 @@ class OutputName(PathName):
         return value
 
 
-FILE, FOLDER = PathName(dir_okay=False), PathName(path_type=Path)
-OUTPUT, BOUNDS_OUTPUT = OutputName(), OutputName("bounds.tsv")
-
-
 def was_given(context, name):
     """Whether the option stands on the command line."""
     return context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
 
 
-def warn(message):
-    """Prints a warning on stderr."""
-    say(f"warning: {shortened(message)}", err=True)
+def warn(*messages):
+    """Prints warnings on stderr, a line each."""
+    for message in messages:
+        say(f"warning: {shortened(message)}", err=True)
 
 
 @contextlib.contextmanager
@@ -253,18 +243,15 @@ def brief(text, limit=LONGEST):
 def shown(name, quoted=False, limit=LONGEST):
     """A name for a table or a message: as it is, or, where it has spaces at its ends, control characters or characters
     that are invisible and change how others are shown, in quotes with escapes."""
-    odd = name != name.strip() or any(
-        character in _INVISIBLE or unicodedata.category(character) in _UNSEEN for character in name
-    )
-    if not odd:
-        return repr(brief(name, limit)) if quoted else brief(name, limit)
-    letters = []
-    for character in brief(name, limit):
-        if character in _INVISIBLE or unicodedata.category(character) in (*_UNSEEN, "Cf"):
-            letters.append(ascii(character)[1:-1])
-        else:
-            letters.append({"\\": "\\\\", "'": "\\'"}.get(character, character))
-    return "'" + "".join(letters) + "'"
+    unseen = any(letter in _INVISIBLE or unicodedata.category(letter) in _UNSEEN for letter in name)
+    name, spaced = brief(name, limit), name != name.strip()
+    if not (unseen or spaced):
+        return repr(name) if quoted else name
+    escapes = {"\\": "\\\\", "'": "\\'"}
+    for letter in set(name):
+        if letter in _INVISIBLE or unicodedata.category(letter) in (*_UNSEEN, "Cf"):
+            escapes[letter] = ascii(letter)[1:-1]
+    return f"'{name.translate(str.maketrans(escapes))}'"
 
 
 def width_of(text):
@@ -343,25 +330,21 @@ def this_command():
 def counter(what):
     """A function (done, total) that shows progress on stderr: on a terminal one line, redrawn; elsewhere a line for
     each further tenth, once it takes some seconds. Threads may call it, in any order."""
-    terminal, shown, tenth, lock = sys.stderr.isatty(), time.monotonic(), 0, threading.Lock()
-    most = -1
+    terminal, shown, tenth, most, lock = sys.stderr.isatty(), time.monotonic(), 0, -1, threading.Lock()
 
     def show(done, total):
-        nonlocal most
+        nonlocal shown, tenth, most
         with lock:
-            if done > most:
-                most = done
-                show_next(done, total)
-
-    def show_next(done, total):
-        nonlocal shown, tenth
-        if terminal and time.monotonic() - shown > 0.1:
-            say(f"\r{what}: {done:,} of {total:,}\x1b[K", nl=False, err=True)
-            shown = time.monotonic()
-        elif not terminal and 10 * done // max(total, 1) > tenth:
-            if time.monotonic() - shown > 5:
-                say(f"{what}: {done:,} of {total:,}", err=True)
-            tenth = 10 * done // max(total, 1)
+            if done <= most:
+                return
+            most = done
+            if terminal and time.monotonic() - shown > 0.1:
+                say(f"\r{what}: {done:,} of {total:,}\x1b[K", nl=False, err=True)
+                shown = time.monotonic()
+            elif not terminal and 10 * done // max(total, 1) > tenth:
+                if time.monotonic() - shown > 5:
+                    say(f"{what}: {done:,} of {total:,}", err=True)
+                tenth = 10 * done // max(total, 1)
 
     yield show
     if terminal:

@@ -41,8 +41,7 @@ def perform(task, threads, processes=None):
     """Runs the commands that a trial still needs, each in its process. Returns the line of an error, or None.
 
     Waits for a process of this machine that works on the trial already: of another command, or of a worker that died.
-    processes: Processes that another thread may stop; None on a worker.
-    """
+    processes: Processes that another thread may stop; None on a worker."""
     processes = processes or Processes()
     while commands := commands_of(task):
         with sole_use(task["folder"]) as free:
@@ -95,9 +94,8 @@ class Processes:
                 return None, "stopped"
             command = [*task["program"], *arguments, "--threads", str(threads)]
             try:
-                process = subprocess.Popen(
-                    command, cwd=task["directory"], env={**os.environ, **task["environment"]}, **pipes
-                )
+                environment = {**os.environ, **task["environment"]}
+                process = subprocess.Popen(command, cwd=task["directory"], env=environment, **pipes)
             except OSError as error:
                 return None, f"a process cannot be started: {error.filename or command[0]}: {error.strerror}"
             self.running.add(process)
@@ -116,8 +114,7 @@ class Processes:
 
 
 def carry_out(tasks, jobs, threads, cluster=None):
-    """Performs the tasks side by side, here or on a Dask cluster, and reports each when it is done. Returns the errors:
-    name of the folder -> line."""
+    """Performs the tasks side by side, here or on a Dask cluster, and reports each. Returns errors: folder -> line."""
     began, failed, done = time.monotonic(), {}, 0
 
     def report(task, error):
@@ -188,8 +185,7 @@ def interrupted_by_signals(caught, ended):
 
 def carry_out_on_cluster(tasks, work, address, report, after):
     """Calls report(task, work(task)) for each task, in any order. The workers of a Dask scheduler work, by joblib; a
-    task whose worker dies goes to another. after: how the last line ends after a signal, or where the cluster fails.
-    """
+    task whose worker dies goes to another. after: how the last line ends after a signal, or where the cluster fails."""
     try:
         import cloudpickle
         import joblib
@@ -221,9 +217,8 @@ def carry_out_on_cluster(tasks, work, address, report, after):
             try:
                 client.wait_for_workers(1, timeout=10)
             except TimeoutError as error:
-                raise CardkgeError(
-                    f"{address}: the scheduler has no workers; start some with `dask worker {address}`"
-                ) from error
+                remedy = f"start some with `dask worker {address}`"
+                raise CardkgeError(f"{address}: the scheduler has no workers; {remedy}") from error
             threading.Thread(target=watch, daemon=True).start()
             backend, _ = joblib.parallel.get_active_backend()
             # else joblib counts the workers' threads: with one it works in this process, and it hands out no more at
