@@ -19,7 +19,8 @@ import kernels
 from cardkge import CardkgeError, probability
 from cardkge_tools.answers import facts
 from cardkge_tools.answers.calibration import GROUPS, MOST_KNOWN, SIZES, CountPrior, group_of
-from cardkge_tools.answers.decoding import Decoder, acceptable, block_of, probable, room_left
+from cardkge_tools.answers.decoding import Decoder, acceptable, block_of, probable
+from cardkge_tools.answers.odds import room_left
 from cardkge_tools.graph.bounds import Types
 
 ONE = np.ones((1, 1))  # no weights of counts

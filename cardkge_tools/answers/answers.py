@@ -13,9 +13,9 @@ import kernels
 from cardkge import CardkgeError, probability
 from cardkge_tools import SPLITS
 from cardkge_tools.answers.calibration import CountPrior
-from cardkge_tools.answers.decoding import WHOLE, KnownTails, acceptable, block_of, complete, room_left, scope_pairs
+from cardkge_tools.answers.decoding import WHOLE, KnownTails, acceptable, block_of, complete, scope_pairs
 from cardkge_tools.answers.facts import bounds_in_use, fact_decoder, found_bounds
-from cardkge_tools.answers.odds import GUESS
+from cardkge_tools.answers.odds import GUESS, room_left
 from cardkge_tools.answers.opening import aligned_data
 from cardkge_tools.answers.runs import load_run
 from cardkge_tools.definitions.softmax import without_loops

@@ -11,7 +11,6 @@ import kernels
 from cardkge import Bounds, CardkgeError, as_bounds, checked_triples
 from cardkge_tools.answers.decoding import (
     Decoder,
-    FullTails,
     KnownAndLoops,
     KnownTails,
     Scope,
@@ -21,7 +20,7 @@ from cardkge_tools.answers.decoding import (
     spread,
 )
 from cardkge_tools.answers.missing import Missing
-from cardkge_tools.answers.odds import FREE, log_sums_of, most_tails, nth_best, open_to, without_lower
+from cardkge_tools.answers.odds import FREE, FullTails, log_sums_of, most_tails, nth_best, open_to, without_lower
 from cardkge_tools.definitions.counting import N_FEATURES, count_weights, fit_counts, minimise, pair_features
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.engine.batches import Threads, sorted_distinct

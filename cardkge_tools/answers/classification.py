@@ -9,9 +9,10 @@ import numpy as np
 
 from cardkge import CardkgeError, as_bounds, logistic_loss, probability, triple_keys
 from cardkge_tools.answers.calibration import minimise
-from cardkge_tools.answers.decoding import Decoder, KnownAndLoops, KnownTails, room_left, spread
+from cardkge_tools.answers.decoding import Decoder, KnownAndLoops, KnownTails, spread
 from cardkge_tools.answers.facts import calibrated_run, run_bounds
 from cardkge_tools.answers.measures import Tally
+from cardkge_tools.answers.odds import room_left
 from cardkge_tools.answers.opening import open_to_measure
 from cardkge_tools.definitions.counting import log_sum_exp
 from cardkge_tools.definitions.measures import label_metrics

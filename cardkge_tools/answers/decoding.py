@@ -7,18 +7,8 @@ import numpy as np
 
 import kernels
 from cardkge import as_bounds, probability, triple_keys
-from cardkge_tools.answers.odds import (
-    FOLDED,
-    LISTED,
-    are_guesses,
-    chances_of_none,
-    fold,
-    log_odds,
-    log_softmax_of,
-    log_sums_of,
-    most_tails,
-    open_to,
-)
+from cardkge_tools.answers import odds as candidate_odds
+from cardkge_tools.answers.odds import FOLDED, LISTED, FullTails, log_odds, log_sums_of, most_tails, open_to, room_left
 from cardkge_tools.definitions.counting import pair_features
 from cardkge_tools.engine.batches import Threads, sorted_distinct
 from cardkge_tools.engine.ranking import Queries, scored_blocks
@@ -116,14 +106,14 @@ class Decoder:
         may_guess = self.calibration.has_scale(relations) & (not self.with_guesses)
         folded = (need > self.floor) & (lower > 0) & (np.diff(lists[2]) == 0) & (not self.with_none)
         of = relations, sums, features, numbered
-        cut, rest, near = fold(self.calibration, open_scores, folded, listed, may_guess, of)
+        cut, rest, near = candidate_odds.fold(self.calibration, open_scores, folded, listed, may_guess, of)
         folded, cut = (
             cut > -np.inf,
             np.nextafter(cut.astype(scores.dtype), scores.dtype.type(np.inf)),
         )  # `live` rounds down
 
         def least(odds):  # scores of candidates with these log odds; with a lower bound all matter
-            of_odds = sums + log_softmax_of(self.calibration, relations, odds, features, numbered)
+            of_odds = sums + candidate_odds.log_softmax_of(self.calibration, relations, odds, features, numbered)
             return np.where(folded, cut, np.where(lower > 0, -np.inf, of_odds))
 
         lowest, conditioned = least(np.log(self.floor) - np.minimum(gain, MOST_GAIN)), np.ones(n, bool)
@@ -146,10 +136,10 @@ class Decoder:
         p, open_p = np.zeros(len(ids)), np.empty(len(odds))
         kernels.condition_sets(0, n, open_starts, odds, *limits, weights, unseen + rest, open_p)
         p[~full] = open_p
-        none = chances_of_none(open_starts, odds, limits, weights, unseen) if self.with_none else None
+        none = candidate_odds.chances_of_none(open_starts, odds, limits, weights, unseen) if self.with_none else None
         guesses = (limits[0] > 0) & may_guess
         if guesses.any():
-            guesses &= are_guesses(open_starts, odds, limits[0], unseen + rest)
+            guesses &= candidate_odds.are_guesses(open_starts, odds, limits[0], unseen + rest)
         decoded = Decoded(starts, row, ids, found, p, count, candidates, contradicted, none, guesses)
         least_p = np.full(n, -1.0)
         if folded.any():
@@ -201,27 +191,6 @@ class Decoder:
             scored_blocks(self.model, Queries(heads, relations), pool, each, block, progress)
 
 
-class FullTails:
-    """The (r, t) with as many known heads as bounds of the inverse allow: t answers no (h, r, ?), whatever h. known:
-    KnownTails."""
-
-    def __init__(self, bounds, known):
-        self.bounds, self.known, self.inverse = bounds, known, bounds.is_bounded(inverse=True)
-        self._of = {}  # relation -> tails, for they are needed again and again
-
-    def room(self, relations, tails, less=0):
-        """(n,): how many new heads each (r, t) may get if `less` of its known heads were unknown."""
-        limits = self.bounds.of(relations, tails, inverse=True)
-        return room_left(limits, self.known.count_heads(relations, tails) - less)
-
-    def of(self, relation):
-        """The tails (m,) that are full."""
-        if relation not in self._of:
-            everyone = np.arange(self.known.n_entities)
-            self._of[relation] = np.flatnonzero(self.room(np.full(len(everyone), relation), everyone) < 1)
-        return self._of[relation]
-
-
 def acceptable(decoded, room, least):
     """The places of the candidates of a Decoded that have p > least, are among the room[i] (n,) best of their pair, and
     are not guesses; best first within each pair, equals by score, then by id."""
@@ -230,13 +199,6 @@ def acceptable(decoded, room, least):
     keys = decoded.ids, -decoded.scores, -decoded.p, decoded.row
     places = places[np.lexsort([key[places] for key in keys])]
     return places[ranks_within(decoded.row[places]) < room[decoded.row[places]]]
-
-
-def room_left(limits, known):
-    """How many new tails each (h, r) with bounds (n, 2) `limits` may get: floor(upper) less the known ones, at least 0;
-    2^62 less the known ones where upper is inf."""
-    upper = np.minimum(np.floor(limits[:, 1]), 2.0**62)
-    return np.maximum(upper - known, 0)
 
 
 def accepted(decoder, triples, p, precision=None):

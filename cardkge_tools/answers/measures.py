@@ -7,7 +7,8 @@ import numpy as np
 
 from cardkge import CardkgeError, checked_triples
 from cardkge_tools.answers import decoding
-from cardkge_tools.answers.decoding import Decoder, KnownAndLoops, KnownTails, accepted, room_left
+from cardkge_tools.answers.decoding import Decoder, KnownAndLoops, KnownTails, accepted
+from cardkge_tools.answers.odds import room_left
 from cardkge_tools.definitions.measures import promised_and_kept
 from cardkge_tools.definitions.softmax import without_loops
 from cardkge_tools.graph.spelling import Known

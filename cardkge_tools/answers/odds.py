@@ -31,6 +31,34 @@ def log_softmax_of(calibration, relations, odds, features, numbered=True):
     return (x - (offset * features).sum(1)) / np.exp(slope[:, 0])
 
 
+class FullTails:
+    """The (r, t) with as many known heads as bounds of the inverse allow: t answers no (h, r, ?), whatever h. known:
+    KnownTails."""
+
+    def __init__(self, bounds, known):
+        self.bounds, self.known, self.inverse = bounds, known, bounds.is_bounded(inverse=True)
+        self._of = {}  # relation -> tails, for they are needed again and again
+
+    def room(self, relations, tails, less=0):
+        """(n,): how many new heads each (r, t) may get if `less` of its known heads were unknown."""
+        limits = self.bounds.of(relations, tails, inverse=True)
+        return room_left(limits, self.known.count_heads(relations, tails) - less)
+
+    def of(self, relation):
+        """The tails (m,) that are full."""
+        if relation not in self._of:
+            everyone = np.arange(self.known.n_entities)
+            self._of[relation] = np.flatnonzero(self.room(np.full(len(everyone), relation), everyone) < 1)
+        return self._of[relation]
+
+
+def room_left(limits, known):
+    """How many new tails each (h, r) with bounds (n, 2) `limits` may get: floor(upper) less the known ones, at least 0;
+    2^62 less the known ones where upper is inf."""
+    upper = np.minimum(np.floor(limits[:, 1]), 2.0**62)
+    return np.maximum(upper - known, 0)
+
+
 def open_to(scores, relations, excluded, full):
     """A copy of scores (n, N) of pairs of these relations, -inf where an entity is not a candidate: excluded (starts,
     ids), and tails that are full (FullTails). Fit and prediction both take their candidates from it."""
