@@ -98,7 +98,7 @@ def fold(calibration, scores, chosen, listed, may_guess, of):
     and that number is Poisson only if each has odds of FOLDED at most. of: relations, sums, features, numbered of the
     pairs, as `log_odds` takes them."""
     cut, rest, rows = np.full(len(scores), -np.inf), np.zeros(len(scores)), np.flatnonzero(chosen)
-    part, near = scores[rows], np.zeros(len(scores), bool)
+    part, near = scores if len(rows) == len(scores) else scores[rows], np.zeros(len(scores), bool)
     best = nth_best(part, listed)
     many = (np.count_nonzero(part > -np.inf, axis=1) > 4 * listed) & (best > -np.inf)
     rows, best, part = (rows, best, part) if many.all() else (rows[many], best[many], part[many])
