@@ -484,6 +484,8 @@ def test_what_a_calibration_cannot_be_fitted_on(graph):
         calibrate(model, (train, valid[:0]), 0.5)
     with pytest.raises(CardkgeError, match="no \\(h, r\\) is in scope"):
         calibrate(model, (train[:0], valid), 0.5)
+    with pytest.raises(CardkgeError, match="the bounds leave no room"):
+        calibrate(model, (train, valid), 0.5, np.zeros((model.n_relations, 2)))
 
 
 def test_a_likelihood_that_is_not_finite_is_an_error():

@@ -208,6 +208,7 @@ def test_some_queries_in_the_place_of_the_scope(made, tmp_path):
         ("a\tr0\n?\tr0\ta\n", ":2: a query for heads"),
         ("a\tr0\nzz\tr0\n", ":2: "),
         ("a\n", ":1: not a query"),
+        ("", ": no query in it"),
     ):
         path.write_text(text)
         assert f"{path}{message}" in one_error(invoke("complete", made, "--queries", path))

@@ -501,6 +501,9 @@ def test_convert_names_the_file_that_it_replaces(tmp_path):
         assert result.stdout == f"{target}: 1 bound\n"
         assert (f"{target}: the file that was there is replaced" in result.stderr) == said
     assert "is the file that is read" in one_error(invoke("bounds", "convert", source, source))
+    (tmp_path / "empty.tsv").write_text("")
+    assert "empty.tsv: no bound in it" in one_error(invoke("bounds", "convert", tmp_path / "empty.tsv", target))
+    assert target.read_text() == "r\t0\t1\n"
 
 
 def test_rdf_becomes_tsv_with_the_names_of_the_file(tmp_path):

@@ -78,6 +78,17 @@ def test_deficits_are_signed():
     assert after.notes == ("r0: 10 heads have more tails than their exact number",)
 
 
+def test_a_number_that_the_graph_cannot_hold_is_left_out():
+    """One digit too many for one head would make all facts of the relation missing."""
+    data, bounds = toy()
+    before, names = missing_facts(data, bounds), [f"e{i}" for i in range(data.n_entities)]
+    most = data.n_entities
+    too_large = [*bounds.listed(), Bound("r0", most + 1, most + 1, subject="e3")]
+    after = missing_facts(data, GraphBounds(too_large, data.relations, None, names))
+    assert before.elsewhere[0] - after.elsewhere[0] == pytest.approx(before.elsewhere[0] / 60, abs=1)
+    assert after.notes == (f"r0: exact numbers above {most:,}, the entities of the graph, are left out: 1",)
+
+
 def test_only_the_heads_that_a_number_is_of_count():
     """A bound of half the heads: valid and test of the others are left out of the share."""
     from cardkge_tools.graph.bounds import Types

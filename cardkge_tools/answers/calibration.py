@@ -155,6 +155,8 @@ def calibrate(model, splits, share, bounds=None, threads=None, progress=None, **
         of_pairs = np.where(limits[:, 0] == limits[:, 1], of_pairs, others[relations])
     unseen = np.zeros(r) if missing is None else missing.unseen_before(scope[1], relations[limits[:, 0] > 0])
     queries = _in_turn(candidates, relations, weights, of_pairs, limits, unseen[relations])
+    if not len(queries.relations):
+        raise CardkgeError("calibration: there is nothing to fit on: the bounds leave no room for new tails")
     found = fit(queries, r, threads)
     counts = {"unseen": unseen * np.exp(found[:, -1]), "others": others, "free": without_lower(queries, r)}
     return Calibration(found[:, :-1], queries.centre, queries.scale, np.array(share), np.array(share), **counts)

@@ -94,9 +94,9 @@ def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
     or "pooled", M_r is the same part of the recorded facts as in the relations with numbers.
 
     Where relation r has exact bounds (lower = upper = n) for some (h, r) in scope, D_r is the sum over these of n less
-    the tails in any file, signed: a fact too many cancels one too few. M_r = (1 - u_r) D_r, u_r of `unseen_tails`, and
-    v_r = V_r / (V_r + T_r + M_r), with V_r and T_r of these heads alone, unless these are too few for a share: a note
-    says so."""
+    the tails in any file, signed: a fact too many cancels one too few; a number above N is left out, with a note. M_r =
+    (1 - u_r) D_r, u_r of `unseen_tails`, and v_r = V_r / (V_r + T_r + M_r), with V_r and T_r of these heads alone,
+    unless these are too few for a share: a note says so."""
     n, names = dataset.n_relations, dataset.relations
     sizes = dataset.n_entities, n
     train = KnownTails(dataset.train, *sizes)
@@ -111,7 +111,7 @@ def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
     lower, upper = bounds.of(relations, heads).T
     tails = recorded.count(heads, relations)
     limit = np.bincount(relations, np.maximum(np.where(upper < np.inf, upper - tails, np.inf), 0), n)
-    exact = lower == upper
+    exact = (lower == upper) & (upper <= dataset.n_entities)
     deficits = np.bincount(relations[exact], (upper - tails)[exact], n)
     of_exact = [np.bincount(relations[exact], facts.count(heads, relations)[exact], n) for facts in (valid, test)]
     unseen = unseen_tails(recorded, n)
@@ -119,6 +119,12 @@ def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
     elsewhere_of, source, notes = np.zeros(n), ["assumed"] * n, []
     numerator, denominator = held[0].astype(float), sum(held).astype(float)
     too_many = np.bincount(relations[exact & (tails > upper)], minlength=n)
+    too_large = np.bincount(relations[(lower == upper) & ~exact], minlength=n)
+    for r in np.flatnonzero(too_large).tolist():
+        notes.append(
+            f"{names[r]}: exact numbers above {dataset.n_entities:,}, the entities of the graph, are left out:"
+            f" {too_large[r]:,}"
+        )
     for r in np.unique(relations[exact]).tolist():
         if too_many[r]:
             notes.append(f"{names[r]}: {too_many[r]:,} heads have more tails than their exact number")

@@ -133,15 +133,18 @@ def open_histories(folders):
 
 def read_queries(path, entities, relations, prefixes=None):
     """Yield (line number, head, relation, None) or (line number, None, relation, tail) of a file of queries;
-    CardkgeError where a line is not a query, or a name is unknown."""
+    CardkgeError where a line is not a query, a name is unknown, or there is no line."""
+    at, expected = None, "head<TAB>relation, or ?<TAB>relation<TAB>tail"
     for at, fields in read_fields(path):
         head, relation, tail = [*fields, "?", "?"][:3] if len(fields) in (2, 3) else ("", "", "")
         if (head == "?") == (tail == "?"):
-            form, line = "head<TAB>relation, or ?<TAB>relation<TAB>tail", "\t".join(fields)
-            raise CardkgeError(f"{path}:{at}: not a query, {line[:80]!r}; expected {form}")
+            line = "\t".join(fields)
+            raise CardkgeError(f"{path}:{at}: not a query, {line[:80]!r}; expected {expected}")
         given = _known_name(entities, tail if head == "?" else head, "entity", f"{path}:{at}", prefixes)
         relation = _known_name(relations, relation, "relation", f"{path}:{at}", prefixes)
         yield at, *((None, relation, given) if head == "?" else (given, relation, None))
+    if at is None:
+        raise CardkgeError(f"{path}: no query in it; expected lines of {expected}")
 
 
 def _known_name(names, name, kind, where, prefixes):

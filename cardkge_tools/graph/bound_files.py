@@ -130,6 +130,8 @@ def convert(source, target, prefixes=None, standard="shacl"):
         bounds = shacl.renamed(bounds, prefixes.name)
     else:
         bounds, notes = read_tsv(source), []
+    if not bounds:
+        raise CardkgeError(f"{source}: no bound in it; nothing has been written")
     write_bounds_file(target, bounds, prefixes, standard)
     if rdf.format_of(target) and any(b.lower % 1 or (b.upper < math.inf and b.upper % 1) for b in bounds):
         notes.append("bounds that are not whole numbers were rounded inwards")
