@@ -8,7 +8,7 @@ from test_architecture import FILES, ROOT, module_name
 
 LINES = {"cardkge.py": 1000, "kernels.py": 1055, "cli.py": 640}  # files at the top
 ROOM, ROOMS = 450, 41  # lines of a room at most, and how many rooms
-PRODUCT = 15_480  # cardkge.py, kernels.py, cli.py and cardkge_tools together
+PRODUCT = 15_490  # cardkge.py, kernels.py, cli.py and cardkge_tools together
 DOCS = 1565  # lines of docs/*.md, the walkthrough apart
 ARGUMENTS = 7  # of a function, outside kernels and click commands
 

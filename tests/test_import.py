@@ -488,6 +488,9 @@ def test_an_imported_folder_is_not_overwritten(tmp_path):
     imported(tmp_path, "g.tsv", "a\tp\tb\n")
     with pytest.raises(CardkgeError, match=r"has a triples\.tsv; choose another --out, or --force"):
         imported(tmp_path, "g.tsv", "a\tp\tb\n")
+    (tmp_path / "out" / "bounds.tsv").write_text("p\t0\t1\n")
+    result = import_graph([tmp_path / "g.tsv"], tmp_path / "out", force=True)
+    assert result.notes == [f"{tmp_path / 'out'}: bounds.tsv stood there before: delete what is not of this graph"]
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,8 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
     folder_of_graph(out)
     names = [_final_names(each, prefixes, any(is_rdf)) for each in (triples.entities, triples.relations)]
     graph, schema = _write_graph(result, triples, names, prefixes, options)
-    if len(files) == len(splits) == 1 and len(splits[0]) == 3 and result.triples == len(triples):
+    as_split = len(files) == len(splits) == 1 and len(splits[0]) == 3 and result.triples == len(triples)
+    if as_split:
         _write_splits(result, splits[0], triples, names)
     hint = "" if any(is_rdf) else " (--normalise makes those of tables one)"
     result.notes += [note + hint for note in look_alike_warnings(graph.entities, graph.relations)]
@@ -128,6 +129,10 @@ def import_graph(files, out, options=None, bounds=(), force=False, progress=None
                 (out / name).unlink(missing_ok=True)
             raise
         result.bounds, result.notes = len(found), result.notes + notes
+    written = {f"{split}.tsv": as_split for split in SPLITS} | {BOUNDS: bounds or options.numbers}
+    stay = [name for name, anew in written.items() if not anew and (out / name).exists()]
+    if stay:
+        result.notes.append(f"{out}: {', '.join(stay)} stood there before: delete what is not of this graph")
     result.counts = {what: number for what, number in triples.counts.items() if number}
     return result
 
