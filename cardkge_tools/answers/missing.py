@@ -116,15 +116,9 @@ def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
     of_exact = [np.bincount(relations[exact], facts.count(heads, relations)[exact], n) for facts in (valid, test)]
     unseen = unseen_tails(recorded, n)
     by_numbers = (1 - unseen) * deficits
-    elsewhere_of, source, notes = np.zeros(n), ["assumed"] * n, []
+    elsewhere_of, source, notes = np.zeros(n), ["assumed"] * n, _beyond(dataset, relations[(lower == upper) & ~exact])
     numerator, denominator = held[0].astype(float), sum(held).astype(float)
     too_many = np.bincount(relations[exact & (tails > upper)], minlength=n)
-    too_large = np.bincount(relations[(lower == upper) & ~exact], minlength=n)
-    for r in np.flatnonzero(too_large).tolist():
-        notes.append(
-            f"{names[r]}: exact numbers above {dataset.n_entities:,}, the entities of the graph, are left out:"
-            f" {too_large[r]:,}"
-        )
     for r in np.unique(relations[exact]).tolist():
         if too_many[r]:
             notes.append(f"{names[r]}: {too_many[r]:,} heads have more tails than their exact number")
@@ -162,6 +156,13 @@ def missing_facts(dataset, bounds, given=None, elsewhere="none", types=None):
     share = np.where(few, pooled, np.maximum(numerator, 0.5) / np.maximum(denominator, 1))
     more = tuple(notes), unseen, *_of_heads([x == "numbers" for x in source], held, of_exact, share)
     return Missing(*held, elsewhere_of, source, limit, np.minimum(share, MOST), *more)
+
+
+def _beyond(dataset, relations):
+    """A note for each relation among these (m,), each of a head with an exact number above N."""
+    few = f"exact numbers above {dataset.n_entities:,}, the entities of the graph, are left out: "
+    relations, counts = np.unique(relations, return_counts=True)
+    return [f"{dataset.relations[r]}: {few}{count:,}" for r, count in zip(relations.tolist(), counts.tolist())]
 
 
 def _of_heads(by_numbers, held, of_exact, share):
