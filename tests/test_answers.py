@@ -194,6 +194,9 @@ def test_an_unmet_number_is_no_contradiction_where_tails_may_be_unseen(make_run)
     assert said("p6") == (False, False, True, False) and said("p7") == (True, True, False, True)
     assert of_heads() == [["p7"], ["p6"]]
     assert said("p8") == (False, False, False, False)
+    queries = folder.parent / "queries-of-guesses.tsv"
+    queries.write_text("p6\tworksAt\np8\tworksAt\n")
+    assert "warning: 1 query: a lower bound asks for more" in ok("predict", folder, "--queries", queries).stderr
 
 
 def test_each_query_is_scored_once(make_run, monkeypatch):

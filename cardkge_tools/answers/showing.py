@@ -341,14 +341,16 @@ def show_triple(folder, query, shown, data, json_file=None):
 def answer_queries(folder, queries, shown, data, out):
     """Answers to the queries in a file, `head<TAB>relation` or `?<TAB>relation<TAB>tail` a line: lines of head,
     relation, tail, probability, score and the split it is known from (- for none), best first in each."""
-    answers = Answers(folder, data, shown.hide_known, shown.bounds)
+    answers, guesses = Answers(folder, data, shown.hide_known, shown.bounds), 0
     run = answers.run
     entities, relations = ({name: i for i, name in enumerate(names)} for names in (run.entities, run.relations))
 
     def lines():
+        nonlocal guesses
         for _, head, relation, tail in read_queries(queries, entities, relations, run.prefixes):
             r = relations[relation]
             answer = answers.tails(r, entities[head]) if tail is None else answers.heads(r, entities[tail])
+            guesses += answer.count is not None and answer.count.guesses
             for each in shown.of(answer.completions):
                 name = run.entities[each.entity]
                 names = (head, relation, name) if tail is None else (name, relation, tail)
@@ -359,3 +361,6 @@ def answer_queries(folder, queries, shown, data, out):
             click.echo(line, nl=False)
     else:
         replace_file(out, lambda file: file.writelines(line.encode("utf-8") for line in lines()))
+    if guesses:
+        asked = counted(guesses, "query", "queries")
+        warn(f"{asked}: a lower bound asks for more than the model expects, so that new names are guesses")
