@@ -377,6 +377,12 @@ def test_folded_together_are_many_and_improbable_ones():
     assert 1024 <= (scores[0] >= cut[0]).sum() < 1040 and rest[1:].tolist() == [0, 0]
     p = cardkge.probability(scores[0][scores[0] < cut[0]].astype(float))
     assert rest[0] == pytest.approx((p / (1 - p)).sum(), rel=1e-6)
+    near_ceiling = plain_calibration(1.0, 0.0, 0.0, 0.4)
+    near_ceiling.parameters[:, -1] = -1.0
+    cut, rest, _ = candidate_odds.fold(near_ceiling, scores + np.float32(11), *every[2:-1], np.zeros(3, bool), of)
+    x = (scores[0] + np.float32(11))[scores[0] + np.float32(11) < cut[0]].astype(float)
+    odds = log_odds(near_ceiling, np.zeros(len(x), int), x, of[2][:1].repeat(len(x), 0))
+    assert x.max() > 2 and rest[0] == pytest.approx(np.exp(odds).sum(), rel=1e-6)
     rest = candidate_odds.fold(*every[:-1], np.zeros(3, bool), of)[1]  # without guesses
     assert rest[2] == 0 and not near[:2].any()  # all alike: the cut is their score, and none is below
     bounds = GraphBounds([Bound("r", 2090, math.inf, subject="e2")], ["r"], None, [f"e{i}" for i in range(n)])

@@ -47,10 +47,10 @@ class Decoded:
 
     def replaced(self, rows, other):
         """The same, with the pairs `rows` (m,) as in another Decoded, which has them alone."""
-        columns, kept = ("ids", "scores", "p"), ~np.isin(self.row, rows)
+        kept = ~np.isin(self.row, rows)
         row = np.concatenate((self.row[kept], rows[other.row]))
         order, found = np.argsort(row, kind="stable"), {}
-        for name in columns:
+        for name in ("ids", "scores", "p"):
             found[name] = np.concatenate((getattr(self, name)[kept], getattr(other, name)))[order]
         for name in ("contradicted", "guesses"):
             found[name] = getattr(self, name).copy()
@@ -92,9 +92,7 @@ class Decoder:
 
         With bounds of the inverse, p is 0 where (r, t) has as many known heads as they allow (`FullTails`)."""
         n = len(heads)
-        count = self.known.count(heads, relations)
-        limits = self.bounds.of(relations, heads)
-        numbered, (lower, upper) = limits[:, 0] == limits[:, 1], (limits - count[:, None]).T
+        count, numbered, lower, upper = self._limits_of(heads, relations)
         lists = *self.excluded.of(heads, relations), *self.wanted.of(heads, relations)
         candidates = self.model.n_entities - np.diff(lists[0])
         open_scores = open_to(scores, relations, lists[:2], self.full)
@@ -107,10 +105,8 @@ class Decoder:
         folded = (need > self.floor) & (lower > 0) & (np.diff(lists[2]) == 0) & (not self.with_none)
         of = relations, sums, features, numbered
         cut, rest, near = candidate_odds.fold(self.calibration, open_scores, folded, listed, may_guess, of)
-        folded, cut = (
-            cut > -np.inf,
-            np.nextafter(cut.astype(scores.dtype), scores.dtype.type(np.inf)),
-        )  # `live` rounds down
+        folded = cut > -np.inf
+        cut = np.nextafter(cut.astype(scores.dtype), scores.dtype.type(np.inf))  # for `live` rounds it down
 
         def least(odds):  # scores of candidates with these log odds; with a lower bound all matter
             of_odds = sums + candidate_odds.log_softmax_of(self.calibration, relations, odds, features, numbered)
@@ -152,15 +148,19 @@ class Decoder:
             decoded = decoded.replaced(rows, longer)
         return decoded
 
+    def _limits_of(self, heads, relations):
+        """(n,) each: the number of known tails, whether there is an exact number, the bounds less the known tails."""
+        known, limits = self.known.count(heads, relations), self.bounds.of(relations, heads)
+        return known, limits[:, 0] == limits[:, 1], *(limits - known[:, None]).T
+
     def open_pairs(self, heads, relations, least):
         """(places, number): the (h, r) that may have room for a candidate with p > least, as far as bounds and ceilings
         tell without a score; and how many have more known tails than their bounds allow."""
         places, number = [], 0
         for first in range(0, len(heads), 2**20):
             h, r = (x[first : first + 2**20] for x in (heads, relations))
-            known, limits = self.known.count(h, r), self.bounds.of(r, h)
-            lower, upper = (limits - known[:, None]).T
-            share = self.calibration.known_of(r, limits[:, 0] == limits[:, 1])
+            known, numbered, lower, upper = self._limits_of(h, r)
+            share = self.calibration.known_of(r, numbered)
             ceiling = probability(self.calibration.parameters[r, -1] + np.log1p(-share))
             plain = self.bounds.weights(r[:1], known[:1]).shape[1] == 1  # else counts may make candidates likelier
             hopeless = (upper < 1) | ((ceiling <= least) & (lower <= 0) & plain)

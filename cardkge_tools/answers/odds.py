@@ -104,11 +104,11 @@ def fold(calibration, scores, chosen, listed, may_guess, of):
     rows, best, part = (rows, best, part) if many.all() else (rows[many], best[many], part[many])
     relations, sums, features, numbered = (x[rows] for x in of)
     of_best = log_odds(calibration, relations, best - sums, features, numbered)
-    parameters, slope = calibration.parameters[relations], np.exp(calibration.parameters[relations, 0])
-    x = slope * (best - sums) + (parameters[:, 1:-1] * features).sum(1)
-    above = np.exp(np.minimum(x - np.logaddexp(0, parameters[:, -1]), 80))  # (1 - c) e^x
-    kernels.sums_below(part, best, slope, above, found := np.empty(len(rows)))
-    rest[rows], cut[rows] = found * (1 + above) * np.exp(of_best), best
+    parameters, found = calibration.parameters[relations], np.empty(len(rows))
+    _, d_x, _ = calibrated_log_odds(parameters, best - sums, features)  # 1 / (1 + (1 - c) e^x)
+    d_x = np.maximum(d_x, 1e-30)
+    kernels.sums_below(part, best, np.exp(parameters[:, 0]), 1 / d_x - 1, found)
+    rest[rows], cut[rows] = found / d_x * np.exp(of_best), best
     near[rows] = may_guess[rows] & (of_best > np.log(FOLDED))
     rest[near], cut[near] = 0.0, np.inf
     return cut, rest, near
