@@ -377,9 +377,9 @@ def test_what_is_not_given_follows_from_the_sizes():
     assert settings.model == "complex" and settings.learning_rate is None
     small, large = settings.resolved(135, 46, 5216), settings.resolved(40943, 11, 86835)
     assert small.softmax_candidates == 0 and large.softmax_candidates == 2558
-    assert (small.epochs, large.epochs) == (60, 30) and settings.resolved(10_000, 9, 10**6).softmax_candidates == 2048
+    assert (small.epochs, large.epochs) == (37, 30) and settings.resolved(10_000, 9, 10**6).softmax_candidates == 2048
     assert (small.n3, large.n3) == (0.01, 0.1)
-    assert [settings.resolved(2500, 9, n).n3 for n in (50_000, 10_000, 2500)] == [0.025, 0.05, 0.1]
+    assert [settings.resolved(2500, 9, n).n3 for n in (50_000, 10_000, 2500)] == [0.01, 0.06, 0.1]
     assert None not in (small.dim, small.batch_size, small.epochs, small.reciprocal, small.penalty_weight)
     given = Settings(loss="softmax", n3=0.0, softmax_candidates=0, reciprocal=False, epochs=3, batches=10)
     found = given.resolved(40943, 11, 86835)
@@ -387,7 +387,10 @@ def test_what_is_not_given_follows_from_the_sizes():
     assert found.batch_size == 17367 and found.validate_every == 1
     sizes = ((14541, 237, 272115), (14541, 99, 272115), (8192, 237, 272115))
     assert [settings.resolved(*size).relation_weight for size in sizes] == [1.0, 0.0, 0.0]
-    assert Settings(loss="softmax", model="ermlp").resolved(*sizes[0]).relation_weight == 0.0
+    assert [settings.resolved(*size).n3 for size in sizes] == [0.06, 0.01, 0.01]
+    assert [settings.resolved(n, 9, 10**6).dim for n in (8192, 8193, 100_000, 100_001)] == [512, 256, 256, 100]
+    mlp = Settings(loss="softmax", model="ermlp").resolved(*sizes[0])
+    assert (mlp.dim, mlp.n3, mlp.relation_weight) == (100, 0.0, 0.0)
 
 
 @pytest.mark.parametrize(

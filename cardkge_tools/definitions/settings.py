@@ -157,27 +157,30 @@ def option_name(field_name):
 
 def softmax_defaults(settings, n_entities, n_relations, n_triples):
     """The settings under softmax that follow from the sizes of a graph, name -> value (measured in docs/SOFTMAX.md): N3
-    from 0.01 to 0.1, larger in a large graph and where an entity has few triples; about 2,500 steps over all entities,
-    or, above 8,192 entities, 5,000 over a sixteenth of them (2,048 to 16,384); 10 to 60 epochs. DistMult and ComplEx
-    also learn to predict the relation in a graph with 100 relations or more and more than 8,192 entities."""
+    from 0.01 to 0.1, larger where an entity has few triples; about 1,500 steps over all entities (DistMult and ComplEx,
+    others 2,500), or, above 8,192 entities, 5,000 over a sixteenth of them (2,048 to 16,384); 10 to 60 epochs. In a
+    graph with 100 relations or more and more than 8,192 entities DistMult and ComplEx also learn to predict the
+    relation, and N3 is larger."""
     queries, mlp, large = 2 * max(n_triples, 1), settings.model == "ermlp", n_entities > 8192
     batch_size = int(np.clip(round(2.5 * math.sqrt(queries)), 64, 4096))
     if settings.batch_size or settings.batches:
         batch_size = settings.batch_size or -(-queries // settings.batches)
-    n3 = max(5e-4 * math.sqrt(n_entities), 0.2 * n_entities / max(n_triples, 1))
+    linear, many = settings.model in ("distmult", "complex"), large and n_relations >= 100
+    n3 = max(0.44 * n_entities / queries, 5e-4 * math.sqrt(n_entities) if many else 0)
     epochs = settings.epochs
     if epochs is None:
-        epochs = int(np.clip(round((5000 if large else 2500) / math.ceil(queries / batch_size)), 10, 60))
+        steps = 5000 if large else 1500 if linear else 2500
+        epochs = int(np.clip(round(steps / math.ceil(queries / batch_size)), 10, 60))
     return {
-        "dim": DIMS["ermlp"] if mlp else 128 if n_entities <= 10_000 else 256 if n_entities <= 100_000 else 100,
+        "dim": 100 if not linear or n_entities > 100_000 else 256 if large else 512,
         "epochs": epochs,
         "batch_size": batch_size,
         "learning_rate": 0.05 if mlp else 0.2,
         "schedule": "late",
         "accumulator": 0.0,
         "project": "none",
-        "relation_weight": 1.0 if settings.model in ("distmult", "complex") and large and n_relations >= 100 else 0.0,
-        "n3": 0.0 if mlp else float(f"{np.clip(n3, 0.01, 0.1):.2g}"),
+        "relation_weight": 1.0 if linear and many else 0.0,
+        "n3": 0.0 if mlp else float(f"{np.clip(n3, 0.01, 0.1):.1g}"),
         "reciprocal": settings.model in DIMS,  # a user's own class need not have them
         "softmax_candidates": int(np.clip(n_entities // 16, 2**11, 2**14)) if large else 0,
         "penalty_weight": 0.0,
