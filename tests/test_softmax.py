@@ -369,7 +369,7 @@ def test_the_coefficients_are_the_definition(dtype):
 # --- settings
 
 
-def test_what_is_not_given_follows_from_the_sizes():
+def test_what_is_not_given_follows_from_the_sizes(monkeypatch):
     paper = Settings()
     assert (paper.model, paper.learning_rate, paper.accumulator, paper.epochs) == ("distmult", 0.1, 0.1, 200)
     assert paper.resolved(10, 2, 5) == paper
@@ -379,7 +379,7 @@ def test_what_is_not_given_follows_from_the_sizes():
     assert small.softmax_candidates == 0 and large.softmax_candidates == 2558
     assert (small.epochs, large.epochs) == (37, 30) and settings.resolved(10_000, 9, 10**6).softmax_candidates == 2048
     assert (small.n3, large.n3) == (0.01, 0.1)
-    assert [settings.resolved(2500, 9, n).n3 for n in (50_000, 10_000, 2500)] == [0.01, 0.06, 0.1]
+    assert [settings.resolved(2500, 9, n).n3 for n in (50_000, 9_000, 2500)] == [0.01, 0.06, 0.1]
     assert None not in (small.dim, small.batch_size, small.epochs, small.reciprocal, small.penalty_weight)
     given = Settings(loss="softmax", n3=0.0, softmax_candidates=0, reciprocal=False, epochs=3, batches=10)
     found = given.resolved(40943, 11, 86835)
@@ -389,8 +389,12 @@ def test_what_is_not_given_follows_from_the_sizes():
     assert [settings.resolved(*size).relation_weight for size in sizes] == [1.0, 0.0, 0.0]
     assert [settings.resolved(*size).n3 for size in sizes] == [0.06, 0.01, 0.01]
     assert [settings.resolved(n, 9, 10**6).dim for n in (8192, 8193, 100_000, 100_001)] == [512, 256, 256, 100]
-    mlp = Settings(loss="softmax", model="ermlp").resolved(*sizes[0])
-    assert (mlp.dim, mlp.n3, mlp.relation_weight) == (100, 0.0, 0.0)
+    monkeypatch.setitem(cardkge.MODELS, ":Own", None)
+    expected = {"distmult": (512, 37, 0.06, 1), "ermlp": (100, 60, 0, 0), ":Own": (100, 60, 0.06, 0)}
+    for model, found in expected.items():
+        settings = Settings(loss="softmax", model=model)
+        small, large = settings.resolved(135, 46, 5216), settings.resolved(*sizes[0])
+        assert (small.dim, small.epochs, large.n3, large.relation_weight) == found
 
 
 @pytest.mark.parametrize(
