@@ -217,12 +217,14 @@ def test_clusters_that_are_none_are_one_line_each(local, scheduler, tmp_path):
     """No scheduler at the address (it is asked for some seconds), none that could be, and one without workers."""
     reasons = dict.fromkeys(("tcp://127.0.0.1:1", "foo://bar", "127.0.0.1:port"), "no Dask scheduler answers there")
     reasons[scheduler[0]] = f"the scheduler has no workers; start some with `dask worker {scheduler[0]}`"
-    options = ("tune", "--data", local[0], "--dim", 4, "--grid", "seed=1", "--out", tmp_path / "out", "--cluster")
-    for address, process in [(address, start(*options, address)) for address in reasons]:
+    options = ("tune", "--data", local[0], "--dim", 4, "--grid", "seed=1")
+    outs = {address: tmp_path / f"out{i}" for i, address in enumerate(reasons)}  # they run side by side
+    started = [(a, start(*options, "--out", outs[a], "--cluster", a)) for a in reasons]
+    for address, process in started:
         code, output, errors = finish(process)
         assert (code, output) == (1, "") and errors.count("\n") == 1
         assert errors.startswith(f"error: {address}: {reasons[address]}")
-        assert not (tmp_path / "out").exists()
+        assert not outs[address].exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
