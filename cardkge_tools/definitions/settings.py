@@ -35,7 +35,7 @@ PAPER = {  # defaults with the paper's losses
     "validate_every": 0,
 }
 DIMS = {"distmult": 200, "complex": 150, "ermlp": 100}  # defaults of dim, which reach the paper's figures
-OWN_DIM = 100  # the default for a user's own class, and under softmax for large graphs and ER-MLP
+OWN_DIM = 100  # the default for a user's own class
 CHOICES = {  # settings that name one of these
     "model": MODELS,
     "loss": LOSSES | {"softmax": None},
@@ -158,20 +158,20 @@ def option_name(field_name):
 def softmax_defaults(settings, n_entities, n_relations, n_triples):
     """The settings under softmax that follow from the sizes of a graph, name -> value (measured in docs/SOFTMAX.md): N3
     from 0.01 to 0.1, larger where an entity has few triples; about 1,500 steps over all entities (DistMult and ComplEx,
-    others 2,500), or, above 8,192 entities, 5,000 over a sixteenth of them (2,048 to 16,384); 10 to 60 epochs. In a
-    graph with 100 relations or more and more than 8,192 entities N3 is larger, and DistMult and ComplEx also learn to
-    predict the relation."""
+    others 2,500), or, above 8,192 entities, 5,000 over a sixteenth of them (2,048 to 16,384); 10 to 60 epochs. If
+    such a graph has 100 relations or more, N3 is larger, and DistMult and ComplEx learn to predict the relation too."""
     queries, mlp, large = 2 * max(n_triples, 1), settings.model == "ermlp", n_entities > 8192
     batch_size = int(np.clip(round(2.5 * math.sqrt(queries)), 64, 4096))
     if settings.batch_size or settings.batches:
         batch_size = settings.batch_size or -(-queries // settings.batches)
     linear, many = settings.model in ("distmult", "complex"), large and n_relations >= 100
-    n3 = max(0.44 * n_entities / queries, 5e-4 * math.sqrt(n_entities) if many else 0)
+    n3 = max(0.22 * n_entities / max(n_triples, 1), 5e-4 * math.sqrt(n_entities) if many else 0)
+    dim = 100 if n_entities > 100_000 else 256 if large else 512
     epochs, steps = settings.epochs, 5000 if large else 1500 if linear else 2500
     if epochs is None:
         epochs = int(np.clip(round(steps / math.ceil(queries / batch_size)), 10, 60))
     return {
-        "dim": OWN_DIM if not linear or n_entities > 100_000 else 256 if large else 512,
+        "dim": dim if linear else DIMS.get(settings.model, OWN_DIM),
         "epochs": epochs,
         "batch_size": batch_size,
         "learning_rate": 0.05 if mlp else 0.2,
