@@ -920,7 +920,7 @@ def metrics_by_side(ranks):
 
 ROOMS = {
     "definitions.settings": "PAPER DIMS OWN_DIM Settings fits option_name softmax_defaults",
-    "definitions.softmax": "softmax_loss draw_candidates queries_of without_loops softmax_objective group_keys"
+    "definitions.softmax": "softmax_loss draw_candidates queries_of without_loops softmax_objective rows_of"
     " shuffle_queries step_candidates softmax_loop",
     "definitions.counting": "log_sum_exp size_probabilities fit_counts log_choose count_weights conditioned"
     " pair_features calibrated_log_odds log_size_sums log_partition thinned_likelihood calibration_objective",

@@ -27,6 +27,7 @@ from cardkge import (
     softmax_objective,
     without_loops,
 )
+from cardkge_tools.definitions import softmax as definition
 from cardkge_tools.engine import softmax as engine
 from cardkge_tools.engine.batches import group_queries
 
@@ -108,7 +109,8 @@ def trainer_of(model, settings, threads, bounds=None, loopless=None):
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
 @pytest.mark.parametrize("kind, reciprocal, case", list(cases()))
 def test_a_step_is_the_definition_followed_by_the_optimiser(kind, reciprocal, case, optimizer, monkeypatch):
-    for block, scores in ((64, 2**24), (4, 60)):
+    for block, scores, answers in ((64, 2**24, 8), (4, 60, 1)):
+        monkeypatch.setattr(definition, "ANSWERS", answers)
         monkeypatch.setattr(engine, "BLOCK", block)
         monkeypatch.setattr(engine, "SCORES", scores)
         model, twin = make(kind, reciprocal), make(kind, reciprocal)
@@ -129,6 +131,18 @@ def test_a_step_is_the_definition_followed_by_the_optimiser(kind, reciprocal, ca
         assert found == pytest.approx(expected, rel=1e-12)
         for name, array in model.params.items():
             np.testing.assert_allclose(array, twin.params[name], rtol=1e-10, atol=1e-12)
+
+
+def test_the_bounds_of_a_query_count_once_for_all_its_rows(monkeypatch):
+    """(5, 0, ?) in a row and (5, 1, ?) in two: the penalty is G of the two together, by hand from the scores."""
+    monkeypatch.setattr(definition, "ANSWERS", 1)
+    model, triples = make(DistMult), np.array([[5, 0, 1], [5, 1, 2], [5, 1, 3]])
+    x = probability(model.score_tails([5, 5], [0, 1])).sum(1)
+    bounds = np.array([[0, x[0] / 2], [0, x[1] / 2], [0, np.inf]])
+    with Threads(1) as threads:
+        trainer = trainer_of(model, settings_of(penalty_weight=0.7), threads, bounds)
+        found = trainer.step((group_queries(model, triples, np.ones(3, int)), None))
+    assert found["penalty"] == pytest.approx(x.sum() / 2, rel=1e-12)
 
 
 # --- parts of the definition
@@ -241,6 +255,13 @@ def test_a_query_may_be_split_into_rows_or_not(kind):
         np.testing.assert_allclose(gradients[name], total[name], rtol=1e-11, atol=1e-12)
 
 
+def test_a_row_has_eight_answers_at_most():
+    """Ten tails of (0, 1), between them the tails of two other queries, and heads of (1, 3)."""
+    triples = np.array([[0, 1, i] for i in range(5)] + [[2, 1, 4], [0, 0, 4]] + [[0, 1, 8 - i] for i in range(5)])
+    rows = definition.rows_of(make(DistMult), np.append(triples, [[3, 1, 5], [6, 1, 5]], 0), np.repeat([1, 0], [12, 2]))
+    assert rows.tolist() == [2, 2, 2, 2, 2, 4, 1, 2, 2, 2, 3, 3, 0, 0]
+
+
 def graph(n=60, relations=3, size=300, seed=4):
     """A Dataset of random triples, without a folder."""
     rng = np.random.default_rng(seed)
@@ -276,7 +297,8 @@ def new_run(dataset, monkeypatch=None, **options):
 
 
 @pytest.mark.parametrize("options", RUNS)
-def test_training_is_the_plain_loop(options):
+def test_training_is_the_plain_loop(options, monkeypatch):
+    monkeypatch.setattr(definition, "ANSWERS", 2)
     dataset = graph()
     run = new_run(dataset, **options | {"dtype": "float64"})
     twin = copy.deepcopy(run.model)

@@ -16,6 +16,8 @@ from cardkge import (
     update_params,
 )
 
+ANSWERS = 8  # of a row of scores, at most
+
 
 def softmax_loss(scores, answers, log_weights=0.0):
     """-log softmax(scores + log_weights) at the answers, summed. scores (n, m), -inf where a column is not a candidate;
@@ -149,17 +151,21 @@ def softmax_objective(model, triples, sides, settings, bounds=None, loopless=Non
     return parts, gradients
 
 
-def group_keys(model, triples, sides):
-    """(n,) int64 keys of the queries of triples (n, 3) with their head (sides (n,) 0) or tail (1) open, ordered by
-    side, relation, given entity: queries with equal keys share one row of scores."""
+def rows_of(model, triples, sides):
+    """(n,) the row of scores of each query of triples (n, 3) with their head (sides (n,) 0) or tail (1) open. Rows are
+    numbered by side, relation, given entity. Equal queries share rows, ANSWERS of them in each, in their order: with
+    more, a query of many answers would outweigh all others of its batch."""
     given, relations, _, sides = queries_of(model, triples, sides)
-    return (sides * len(model.params["relation"]) + relations) * model.n_entities + given
+    keys = (sides * len(model.params["relation"]) + relations) * model.n_entities + given
+    order = np.argsort(keys, kind="stable")
+    places = np.arange(len(keys)) - np.searchsorted(keys[order], keys[order])  # among equal queries
+    return (np.cumsum(places % ANSWERS == 0) - 1)[np.argsort(order)]
 
 
 def shuffle_queries(settings, epoch, lengths, size):
-    """The batches of an epoch under softmax: (order, limits). order is a permutation of the distinct queries; query i
-    has lengths[i] answers. Batch b is order[limits[b] : limits[b + 1]], with `size` answers: a query goes whole to the
-    batch of its first answer, so the batch after a long query may be empty."""
+    """The batches of an epoch under softmax: (order, limits). order is a permutation of the rows of scores; row i has
+    lengths[i] answers. Batch b is order[limits[b] : limits[b + 1]], with `size` answers: a row goes whole to the batch
+    of its first answer, so a batch that is smaller than a row may leave the next one empty."""
     order = np.random.default_rng([settings.seed, 1, epoch]).permutation(len(lengths)).astype(np.int32)
     ends = np.cumsum(lengths[order])
     batches = -(-int(ends[-1]) // size)
@@ -178,17 +184,17 @@ def softmax_loop(model, triples, settings, bounds=None):
     """`algorithm_1` under softmax, with batches of queries: trains any Model in place; returns the history, a list."""
     settings = settings.resolved(model.n_entities, model.n_relations, len(triples))
     both, sides = np.concatenate((triples, triples)), np.repeat([0, 1], len(triples))
-    _, query, lengths = np.unique(group_keys(model, both, sides), return_inverse=True, return_counts=True)
+    rows = rows_of(model, both, sides)
     loopless = without_loops(triples, model.n_relations) if settings.no_loops else None
     accumulators = {name: np.full_like(array, settings.accumulator) for name, array in model.params.items()}
     history = []
     if settings.project == "unit":
         project_rows(model.params["entity"])
     for epoch in range(settings.epochs):
-        order, limits = shuffle_queries(settings, epoch, lengths, settings.batch_size)
+        order, limits = shuffle_queries(settings, epoch, np.bincount(rows), settings.batch_size)
         totals, steps = dict.fromkeys(("objective", "loss", "l2", "n3", "penalty"), 0.0), len(limits) - 1
         for step, (first, last) in enumerate(itertools.pairwise(limits)):
-            batch = np.isin(query, order[first:last])
+            batch = np.isin(rows, order[first:last])
             if not batch.any():
                 continue
             candidates = step_candidates(settings, epoch, step, model.n_entities, both[batch][:, ::2])

@@ -13,7 +13,7 @@ import numpy as np
 import cardkge
 import kernels
 from cardkge import CardkgeError, batch_limits, bounded_relations, chosen, corruptions, triple_keys
-from cardkge_tools.definitions.softmax import group_keys, queries_of, shuffle_queries, step_candidates
+from cardkge_tools.definitions.softmax import queries_of, rows_of, shuffle_queries, step_candidates
 
 
 class Threads:
@@ -205,8 +205,8 @@ class TripleBatches:
 
 @dataclass(frozen=True)
 class Queries:
-    """Distinct queries, sorted by side, relation and given entity: given, relations (rows of the table), sides (n,)
-    int32, side 1 where the tail is open. The answers of query i, sorted, are answers[limits[i] : limits[i + 1]]."""
+    """Queries, sorted by side, relation and given entity: given, relations (rows of the table), sides (n,) int32, side
+    1 where the tail is open. The answers of query i, sorted, are answers[limits[i] : limits[i + 1]]."""
 
     given: np.ndarray
     relations: np.ndarray
@@ -235,15 +235,11 @@ class Queries:
 
 
 def group_queries(model, triples, sides):
-    """The distinct queries of triples (n, 3) with their head (sides (n,) 0) or tail (1) open: one for each given
-    entity, relation and side."""
-    keys = group_keys(model, triples, sides)
-    given, relations, answers, sides = queries_of(model, triples, sides)
-    order = np.lexsort((answers, keys))
-    keys = keys[order]
-    starts = np.flatnonzero(np.diff(keys, prepend=-1))
-    first = order[starts]
-    limits = np.append(starts, len(keys)).astype(np.int64)
+    """The queries of triples (n, 3) with their head (sides (n,) 0) or tail (1) open, in the rows of `rows_of`."""
+    rows, (given, relations, answers, sides) = rows_of(model, triples, sides), queries_of(model, triples, sides)
+    order = np.lexsort((answers, rows))
+    starts = np.flatnonzero(np.diff(rows[order], prepend=-1))
+    first, limits = order[starts], np.append(starts, len(rows)).astype(np.int64)
     parts = given[first], relations[first], sides[first]
     return Queries(*(part.astype(np.int32) for part in parts), limits, answers[order].astype(np.int32))
 

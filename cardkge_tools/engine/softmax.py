@@ -1,6 +1,6 @@
 """The gradients of a step under softmax over all entities: `softmax_objective`, by blocks and on several threads.
 
-Letters: n rows of a batch, each a distinct query with all its answers in the batch; m candidates, the columns; w reals
+Letters: n rows of a batch, each a query with some of its answers in the batch; m candidates, the columns; w reals
 in a row of a table; N entities, R relations.
 
 A query leaves one place of a triple open: (h, r, ?), (?, r, t) or (h, ?, t). The rows of the two given places make a
@@ -155,19 +155,20 @@ class SoftmaxGradients:
                 loop = np.zeros(n, bool)
                 loop[rows[part.answers == part.given[rows]]] = True
                 masked = np.where(self.loopless[relations] & ~loop, column[part.given], -1)
-            options = {"log_weights": log_weights, "bounds": self.bounds_of(part.given, relations, inverse)}
+            options = {"log_weights": log_weights, "bounds": self.bounds_of(part, inverse)}
             targets = Targets.of(rows, column[part.answers], n, masked, **options)
             given, relation = column[part.given], (RELATION, part.relations)
             self.ask(place, [(HEAD, given), relation] if place == TAIL else [relation, (TAIL, given)], targets)
 
-    def bounds_of(self, given, relations, inverse):
-        """(n, 2): the bounds of X_hr, where inverse those of X_rt; None if nothing is bounded."""
+    def bounds_of(self, part, inverse):
+        """(n, 2): the bounds of X_hr, or inverse of X_rt, at the first row of a query; None if nothing is bounded."""
         if self.bounds is None:
             return None
-        inverse = np.broadcast_to(inverse, len(given))
-        found = np.empty((len(given), 2))
+        given, relations = part.given, part.relations % self.model.n_relations
+        found = np.tile([0.0, np.inf], (len(given), 1))
+        first = (np.diff(given, prepend=-1) != 0) | (np.diff(part.relations, prepend=-1) != 0)
         for way in (False, True):
-            rows = np.flatnonzero(inverse == way)
+            rows = np.flatnonzero(first & (inverse == way))
             found[rows] = self.bounds.of(relations[rows], given[rows], way)
         return found if is_bounded(found).any() else None
 
