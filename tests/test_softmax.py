@@ -410,7 +410,7 @@ def test_what_is_not_given_follows_from_the_sizes(monkeypatch):
     sizes = ((14541, 237, 272115), (14541, 99, 272115), (8192, 237, 272115))
     assert [settings.resolved(*size).relation_weight for size in sizes] == [1.0, 0.0, 0.0]
     assert [settings.resolved(*size).n3 for size in sizes] == [0.06, 0.01, 0.01]
-    assert [settings.resolved(n, 9, 10**6).dim for n in (8192, 8193, 100_000, 100_001)] == [512, 256, 256, 100]
+    assert [settings.resolved(n, 9, 10**6).dim for n in (20_000, 20_001, 100_000, 100_001)] == [512, 256, 256, 100]
     monkeypatch.setitem(cardkge.MODELS, ":Own", None)
     expected = {"distmult": (512, 37, 0.06, 1), "ermlp": (100, 60, 0, 0), ":Own": (100, 60, 0.06, 0)}
     for model, found in expected.items():

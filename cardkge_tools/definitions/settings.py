@@ -166,7 +166,7 @@ def softmax_defaults(settings, n_entities, n_relations, n_triples):
         batch_size = settings.batch_size or -(-queries // settings.batches)
     linear, many = settings.model in ("distmult", "complex"), large and n_relations >= 100
     n3 = max(0.22 * n_entities / max(n_triples, 1), 5e-4 * math.sqrt(n_entities) if many else 0)
-    dim = 100 if n_entities > 100_000 else 256 if large else 512
+    dim = 100 if n_entities > 100_000 else 256 if n_entities > 20_000 else 512
     epochs, steps = settings.epochs, 5000 if large else 1500 if linear else 2500
     if epochs is None:
         epochs = int(np.clip(round(steps / math.ceil(queries / batch_size)), 10, 60))
