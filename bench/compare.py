@@ -259,7 +259,7 @@ def rows_per_example(dataset, settings):
 
 
 def softmax(bench):
-    """A step of softmax over all entities, ComplEx with reciprocal relations and N3, every query a row of its own:
+    """A step of softmax over all entities, ComplEx with reciprocal relations and N3, rows of one answer each:
     queries a second against a plain loop of PyTorch, and against the three matrix products that it needs."""
     for rank, size in bench.sizes.softmax:
         rng, dataset = np.random.default_rng(0), bench.dataset

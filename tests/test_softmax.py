@@ -30,6 +30,7 @@ from cardkge import (
 from cardkge_tools.definitions import softmax as definition
 from cardkge_tools.engine import softmax as engine
 from cardkge_tools.engine.batches import group_queries
+from cardkge_tools.graph.bounds import Bound, GraphBounds
 
 N, R, DIM = 9, 3, 4
 MODELS = [DistMult, ComplEx, ERMLP]
@@ -46,7 +47,8 @@ def make_batch(seed=1, size=14, n=N):
     triples[1] = triples[0]  # twice the same query and answer
     triples[2, :2] = triples[0, :2]  # the same query, perhaps another answer
     triples[3] = [2, 2, 2]  # the given entity is the answer
-    return triples, np.append([1, 1, 1], rng.integers(0, 2, size - 3))
+    triples[5] = triples[0]  # the same once more, after another answer
+    return triples, np.append([1, 1, 1, *rng.integers(0, 2, 2), 1], rng.integers(0, 2, size - 6))
 
 
 def settings_of(**options):
@@ -133,16 +135,26 @@ def test_a_step_is_the_definition_followed_by_the_optimiser(kind, reciprocal, ca
             np.testing.assert_allclose(array, twin.params[name], rtol=1e-10, atol=1e-12)
 
 
-def test_the_bounds_of_a_query_count_once_for_all_its_rows(monkeypatch):
-    """(5, 0, ?) in a row and (5, 1, ?) in two: the penalty is G of the two together, by hand from the scores."""
+@pytest.mark.parametrize("reciprocal", [False, True])
+@pytest.mark.parametrize("triples, sides", [
+    ([[5, 0, 1], [5, 1, 2], [5, 1, 3]], [1, 1, 1]),  # the queries (5, 0, ?) and, in two rows, (5, 1, ?)
+    ([[1, 0, 5], [3, 1, 5], [2, 1, 5]], [0, 0, 0]),  # (?, 0, 5) and, in two rows, (?, 1, 5)
+    ([[5, 0, 1], [2, 0, 5]], [1, 0]),  # (5, 0, ?) and (?, 0, 5)
+])  # fmt: skip
+def test_the_bounds_of_a_query_count_once_for_all_its_rows(monkeypatch, reciprocal, triples, sides):
+    """All sums exceed their bounds, which are half of them for entity 5: the penalty is half of both sums."""
     monkeypatch.setattr(definition, "ANSWERS", 1)
-    model, triples = make(DistMult), np.array([[5, 0, 1], [5, 1, 2], [5, 1, 3]])
-    x = probability(model.score_tails([5, 5], [0, 1])).sum(1)
-    bounds = np.array([[0, x[0] / 2], [0, x[1] / 2], [0, np.inf]])
+    model, triples = make(DistMult, reciprocal), np.array(triples)
+    sums, limits = [], []
+    for k, tail_open in sorted(set(zip(triples[:, 1].tolist(), sides, strict=True))):
+        scores = model.score_tails([5], [k]) if tail_open else model.score_heads([k], [5])
+        sums.append(probability(scores).sum())
+        limits.append(Bound(f"r{k}", 0, sums[-1] / 2, inverse=not tail_open))
+    bounds = GraphBounds(limits, [f"r{k}" for k in range(R)])
     with Threads(1) as threads:
         trainer = trainer_of(model, settings_of(penalty_weight=0.7), threads, bounds)
-        found = trainer.step((group_queries(model, triples, np.ones(3, int)), None))
-    assert found["penalty"] == pytest.approx(x.sum() / 2, rel=1e-12)
+        found = trainer.step((group_queries(model, triples, np.array(sides)), None))
+    assert found["penalty"] == pytest.approx(sum(sums) / 2, rel=1e-12) and len(sums) == 2
 
 
 # --- parts of the definition
@@ -262,6 +274,12 @@ def test_a_row_has_eight_answers_at_most():
     assert rows.tolist() == [2, 2, 2, 2, 2, 4, 1, 2, 2, 2, 3, 3, 0, 0]
 
 
+def test_each_row_is_in_one_batch():
+    order, limits = definition.shuffle_queries(Settings(loss="softmax"), 0, np.array([1, 3, 1, 1, 2]), 2)
+    assert sorted(order.tolist()) == [0, 1, 2, 3, 4] and limits[0] == 0 and limits[-1] == 5
+    assert definition.shuffle_queries(Settings(loss="softmax"), 0, np.ones(4, int), 2)[1].tolist() == [0, 2, 4]
+
+
 def graph(n=60, relations=3, size=300, seed=4):
     """A Dataset of random triples, without a folder."""
     rng = np.random.default_rng(seed)
@@ -278,6 +296,7 @@ RUNS = [
     {"model": "distmult", "no_loops": True, "reciprocal": False, "optimizer": "sgd", "learning_rate": 0.01},
     {"model": "ermlp", "hidden": 6, "accumulator": 0.1, "dim": 5, "relation_weight": 2.0},
     {"bounds": "mined", "penalty_weight": 0.1, "dtype": "float64"},
+    {"batch_size": 1, "epochs": 2},
 ]
 
 

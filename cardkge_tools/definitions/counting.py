@@ -6,23 +6,22 @@ import numpy as np
 
 from cardkge import CardkgeError, probability
 
-# A candidate (h, r, t) is a triple that is not known. Three steps lead from its score to an answer; a fourth adds prior
-# counts.
+# A candidate (h, r, t) is a triple that is not known. Three steps lead from score to answer, a fourth to counts.
 #
 # 1. pi, the probability that a candidate outside train is a fact, is logistic in its log softmax over the candidates of
 # (h, r), with an offset for (h, r), and has a ceiling; each relation has its own parameters (`calibrated_log_odds`).
 # 2. pi is fitted on valid, through the bounds: valid holds a random share v of the facts that train lacks
-# (`thinned_likelihood`). Where a share s of them is known, a candidate, which is not known, is a fact with p = pi (1 -
-# s) / (1 - s pi) (Bayes; Elkan and Noto, KDD 2008): its odds o = p / (1 - p) are (1 - s) pi / (1 - pi).
+# (`thinned_likelihood`). Where a share s of them is known, a candidate, which is not known, is a fact with
+# p = pi (1 - s) / (1 - s pi) (Bayes; Elkan and Noto, KDD 2008): its odds o = p / (1 - p) are (1 - s) pi / (1 - pi).
 # 3. Facts are independent given the scores: P(S) is proportional to the product of the odds of S's members, for any set
-# S of candidates, and P(|S| = j) to e_j(o), the elementary symmetric polynomial. Given lower <= |S| <= upper, P(t in S)
-# = o_t sum_{j=L-1}^{U-1} e_j(o without t) / sum_{j=L}^{U} e_j(o) (Chen, Dempster, Liu, Biometrika 1994).
+# S of candidates, and P(|S| = j) to e_j(o), the elementary symmetric polynomial. Given lower <= |S| <= upper,
+# P(t in S) = o_t sum_{j=L-1}^{U-1} e_j(o without t) / sum_{j=L}^{U} e_j(o) (Chen, Dempster, Liu, Biometrika 1994).
 # 4. Prior counts may be softer than a bound: P(|S| = j) is proportional to w_j e_j(o), for any weights w_j, and bounds
 # are weights of 0 and 1. Let Q(j) be the probability of j new tails by the known counts of a relation, and M(j) that by
 # step 2, averaged over its heads with (about) as many known tails: w_j = Q(j) / M(j). Where both agree nothing changes.
 # (Q alone would count evidence in the odds twice; Q over the head's own M would discard the evidence about this head.)
-# Q comes from P(c), the probability that a head has c tails in all, each known with probability s: k of c are with C(c,
-# k) s^k (1 - s)^(c - k), P is fitted to the k by EM, and Q(j) is proportional to P(k + j) C(k + j, k) (1 - s)^j.
+# Q comes from P(c), the probability that a head has c tails in all, each known with probability s: k of c are with
+# C(c, k) s^k (1 - s)^(c - k), P is fitted to the k by EM, and Q(j) is proportional to P(k + j) C(k + j, k) (1 - s)^j.
 
 
 # 5. A number counts all tails, candidates or not (most children of a person are not entities of the graph). Where the

@@ -16,7 +16,7 @@ from cardkge import (
     update_params,
 )
 
-ANSWERS = 8  # of a row of scores, at most
+ANSWERS = 8  # of a row of scores, at most (measured in docs/SOFTMAX.md)
 
 
 def softmax_loss(scores, answers, log_weights=0.0):
@@ -153,8 +153,8 @@ def softmax_objective(model, triples, sides, settings, bounds=None, loopless=Non
 
 def rows_of(model, triples, sides):
     """(n,) the row of scores of each query of triples (n, 3) with their head (sides (n,) 0) or tail (1) open. Rows are
-    numbered by side, relation, given entity. Equal queries share rows, ANSWERS of them in each, in their order: with
-    more, a query of many answers would outweigh all others of its batch."""
+    numbered by side, relation, given entity. Equal queries share rows, at most ANSWERS of them each, in their order:
+    with more, a query of many answers would outweigh all others of its batch."""
     given, relations, _, sides = queries_of(model, triples, sides)
     keys = (sides * len(model.params["relation"]) + relations) * model.n_entities + given
     order = np.argsort(keys, kind="stable")

@@ -205,8 +205,9 @@ class TripleBatches:
 
 @dataclass(frozen=True)
 class Queries:
-    """Queries, sorted by side, relation and given entity: given, relations (rows of the table), sides (n,) int32, side
-    1 where the tail is open. The answers of query i, sorted, are answers[limits[i] : limits[i + 1]]."""
+    """Rows of scores, sorted by side, relation and given entity, so the rows of one query stand together: given,
+    relations (rows of the table), sides (n,) int32, side 1 where the tail is open. The answers of row i, sorted, are
+    answers[limits[i] : limits[i + 1]]."""
 
     given: np.ndarray
     relations: np.ndarray
@@ -215,14 +216,14 @@ class Queries:
     answers: np.ndarray
 
     def take(self, which):
-        """The queries at these places, in this order."""
+        """The rows at these places, in this order."""
         lengths = np.diff(self.limits)[which]
         limits = np.append(0, np.cumsum(lengths))
         places = np.arange(limits[-1]) + np.repeat(self.limits[which] - limits[:-1], lengths)
         return Queries(self.given[which], self.relations[which], self.sides[which], limits, self.answers[places])
 
     def rows(self):
-        """(number of answers,): the query of each answer."""
+        """(number of answers,): the row of each answer."""
         return np.repeat(np.arange(len(self.given)), np.diff(self.limits))
 
     def triples(self, n_relations):
@@ -238,8 +239,8 @@ def group_queries(model, triples, sides):
     """The queries of triples (n, 3) with their head (sides (n,) 0) or tail (1) open, in the rows of `rows_of`."""
     rows, (given, relations, answers, sides) = rows_of(model, triples, sides), queries_of(model, triples, sides)
     order = np.lexsort((answers, rows))
-    starts = np.flatnonzero(np.diff(rows[order], prepend=-1))
-    first, limits = order[starts], np.append(starts, len(rows)).astype(np.int64)
+    limits = np.append(0, np.cumsum(np.bincount(rows)))
+    first = order[limits[:-1]]
     parts = given[first], relations[first], sides[first]
     return Queries(*(part.astype(np.int32) for part in parts), limits, answers[order].astype(np.int32))
 

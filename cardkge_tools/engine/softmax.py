@@ -110,7 +110,7 @@ class SoftmaxGradients:
     def __call__(self, batch):
         """(parts, gradients) of a batch of `QueryBatches`; its candidates hold all given entities and answers."""
         queries, candidates = batch
-        if not len(queries.given):  # after a query with more answers than a batch holds the next batch is empty
+        if not len(queries.given):  # after a row with more answers than a batch holds the next batch is empty
             return dict.fromkeys(("loss", "l2", "n3", "penalty", "objective"), 0.0), {}
         model, n_entities = self.model, self.model.n_entities
         ids, log_weights = (np.arange(n_entities), None) if candidates is None else candidates
@@ -161,7 +161,7 @@ class SoftmaxGradients:
             self.ask(place, [(HEAD, given), relation] if place == TAIL else [relation, (TAIL, given)], targets)
 
     def bounds_of(self, part, inverse):
-        """(n, 2): the bounds of X_hr, or inverse of X_rt, at the first row of a query; None if nothing is bounded."""
+        """(n, 2): bounds of X_hr, inverse of X_rt, at the first row of a query (G counts once); None if all free."""
         if self.bounds is None:
             return None
         given, relations = part.given, part.relations % self.model.n_relations
