@@ -184,14 +184,14 @@ def softmax_loop(model, triples, settings, bounds=None):
     """`algorithm_1` under softmax, with batches of queries: trains any Model in place; returns the history, a list."""
     settings = settings.resolved(model.n_entities, model.n_relations, len(triples))
     both, sides = np.concatenate((triples, triples)), np.repeat([0, 1], len(triples))
-    rows = rows_of(model, both, sides)
+    lengths = np.bincount(rows := rows_of(model, both, sides))
     loopless = without_loops(triples, model.n_relations) if settings.no_loops else None
     accumulators = {name: np.full_like(array, settings.accumulator) for name, array in model.params.items()}
     history = []
     if settings.project == "unit":
         project_rows(model.params["entity"])
     for epoch in range(settings.epochs):
-        order, limits = shuffle_queries(settings, epoch, np.bincount(rows), settings.batch_size)
+        order, limits = shuffle_queries(settings, epoch, lengths, settings.batch_size)
         totals, steps = dict.fromkeys(("objective", "loss", "l2", "n3", "penalty"), 0.0), len(limits) - 1
         for step, (first, last) in enumerate(itertools.pairwise(limits)):
             batch = np.isin(rows, order[first:last])
